@@ -1,0 +1,200 @@
+"""From a spec to an artifact: plan, then capture, partition and compile each job, package, verify."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ..formats.variant import LIBRARY
+from . import embedded, environment, graph_source, inductor, sizes
+from .capture import capture
+from .compile import compile_job
+from .errors import ModelError, OutputError
+from .guards import call_guards
+from .job_cache import JobCache
+from .package import Part, aside, package
+from .partition import partition
+from .plan import Job, Plan
+from .progress import Event, Progress, silent
+from .report import JobReport, Report
+from .spec import Spec
+from .targets import host_guards
+from .verify import Row, refuse, verify, verify_once
+from .weight_table import WeightTable
+
+
+def build(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    progress: Progress = silent,
+    cache: JobCache | None = None,
+) -> Report:
+    """Build an artifact.
+
+    A build that is stopped, by whatever, leaves nothing under `out` that was not there before; what it
+    has compiled is kept in the job cache, and the next build goes on from there.
+
+    Args:
+        spec: what to build.
+        out: path of the `.tcb` file; replaced as a whole when the new one is complete.
+        progress: called with an Event when a stage of a job begins and ends.
+        cache: of finished jobs; the user's own where left out.
+
+    Raises:
+        TcbuildError: one of the classes of errors.py, by stage.
+    """
+    began = time.perf_counter()
+    path, cache = Path(out), cache or JobCache()
+    if not path.parent.is_dir():
+        raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
+    plan = Plan.of(spec)
+    module = make_module(spec)
+    weights = WeightTable()
+    built = [
+        _build_job(spec, module, job, weights, cache, _Watch(progress, job.id, i, len(plan.jobs)))
+        for i, job in enumerate(plan.jobs, start=1)
+    ]
+    parts, notes = [part for part, _ in built], []
+    watch = _Watch(progress, spec.name, 1, 1)
+    if spec.embed_graph:
+        with watch.stage("embed"):
+            graph, note = embedded.embed(spec, module, weights)
+        parts.extend(graph)
+        notes.extend(note)
+    with aside(path) as new:
+        with watch.stage("package"):
+            package(
+                new,
+                spec.name,
+                parts,
+                weights,
+                source=spec.source,
+                producer=environment.producer(),
+                environment=environment.describe(),
+            )
+        rows = _verify(spec, module, new, path, cache, watch) if spec.verify else ()
+        size = new.stat().st_size
+    return Report(
+        artifact=path,
+        bytes=size,
+        weight_bytes=weights.bytes(),
+        jobs=tuple(report for _, report in built),
+        seconds=time.perf_counter() - began,
+        verification=rows,
+        notes=tuple(notes),
+    )
+
+
+def make_module(spec: Spec) -> torch.nn.Module:
+    """Make the spec's model.
+
+    Raises:
+        ModelError: that fails, or gives no module in eval mode.
+    """
+    where = spec.source or spec.name
+    try:
+        module = spec.model()
+    except Exception as error:
+        raise ModelError(
+            where, found=f"{type(error).__name__}: {error}", expected="a torch.nn.Module"
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        found = f"a {type(module).__name__}"
+        raise ModelError(where, found=found, expected="a torch.nn.Module")
+    if module.training:
+        tip = "call .eval() on it: dropout and batch norm are other programs in training mode"
+        raise ModelError(where, found="a module in training mode", expected="eval mode", tip=tip)
+    return module
+
+
+def _build_job(
+    spec: Spec,
+    module: torch.nn.Module,
+    job: Job,
+    weights: WeightTable,
+    cache: JobCache,
+    watch: "_Watch",
+) -> tuple[Part, JobReport]:
+    with watch.stage("capture"):
+        captured = capture(spec, module, job.bucket, job.id)
+        names = sizes.Names(captured, job.id)
+        sizes.relations(captured, names, job.id)
+        partitioned = partition(captured, names, job.id)
+    with watch.stage("compile") as said:
+        compiled = compile_job(
+            partitioned,
+            captured.tensors,
+            job.target,
+            cache,
+            lambda: sizes.relations(captured, names, job.id),
+            job.id,
+        )
+        said.append("cached" if compiled.cached else "")
+    files = compiled.job.library.files
+    needed = {slot: partitioned.constants[slot] for slot in compiled.job.library.constants}
+    stored = weights.add(partitioned.constants, partitioned.weights)
+    host = host_guards(job.target, files["model.so"], inductor.vector_flags())
+    part = Part(
+        id=job.id,
+        form=LIBRARY,
+        signature=captured.signature,
+        bucket=job.bucket,
+        guards=(*host, *call_guards(captured.signature, job.bucket, compiled.job.relations)),
+        outputs=partitioned.outputs,
+        files=dict(files),
+        constants={slot: stored[slot] for slot in needed},
+        reference=graph_source.write(partitioned.graph, job.id),
+        target=job.target,
+        options=inductor.describe_options(job.target),
+    )
+    return part, JobReport(
+        id=job.id,
+        compiled=not compiled.cached,
+        seconds=dict(watch.seconds),
+        library_bytes=sum(map(len, files.values())),
+        relations=compiled.job.relations,
+    )
+
+
+def _verify(
+    spec: Spec, module: torch.nn.Module, new: Path, path: Path, cache: JobCache, watch: "_Watch"
+) -> tuple[Row, ...]:
+    tune = {name: dim.example() for name, dim in spec.dims.items()}
+
+    def check() -> tuple[Row, ...]:
+        return verify(
+            new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance
+        )
+
+    with watch.stage("verify") as said:
+        rows, known = verify_once(new, cache.path, check)
+        said.append("cached" if known else f"{len(rows)} outputs")
+        refuse(rows, path)
+    return rows
+
+
+class _Watch:
+    """Tells the progress of one job, and keeps its times."""
+
+    def __init__(self, progress: Progress, job: str, index: int, total: int) -> None:
+        self._progress = progress
+        self._job = (job, index, total)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[list[str]]:
+        """Tell that a stage begins and, if the block ends well, that it has ended."""
+        job, index, total = self._job
+        self._progress(Event(stage=name, job=job, index=index, total=total))
+        said: list[str] = []
+        began = time.perf_counter()
+        yield said
+        took = self.seconds[name] = time.perf_counter() - began
+        detail = " ".join(filter(None, said))
+        self._progress(
+            Event(stage=name, job=job, index=index, total=total, seconds=took, detail=detail)
+        )

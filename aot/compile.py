@@ -1,0 +1,60 @@
+"""One job from graph to library, or from the cache."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..formats.target import Target
+from . import environment, inductor
+from .fingerprint import fingerprint
+from .job_cache import FinishedJob, JobCache
+from .partition import Partitioned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A finished job, and whether it was found in the cache."""
+
+    job: FinishedJob
+    cached: bool
+
+
+def compile_job(
+    partitioned: Partitioned,
+    tensors: tuple[torch.Tensor, ...],
+    target: Target,
+    cache: JobCache,
+    relations: Callable[[], tuple[str, ...]],
+    where: str,
+) -> Compiled:
+    """Compile a forward graph.
+
+    Args:
+        partitioned: the graph.
+        tensors: the example call's.
+        target: what to compile for.
+        cache: where finished jobs are looked up and kept.
+        relations: says what the sizes must satisfy for the graph; asked after the compilation, which
+            may add to it.
+        where: the job's identifier, for messages.
+
+    Raises:
+        CompileError: compilation failed.
+    """
+    options = inductor.describe_options(target)
+    key = fingerprint(
+        partitioned.graph, tensors, partitioned.names, environment.describe(), options
+    )
+    found = cache.get(key)
+    if found is not None:
+        return Compiled(job=found, cached=True)
+    with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
+        made = inductor.compile_graph(
+            partitioned.graph, tensors, target, Path(folder), cache.path, where
+        )
+    compiled = FinishedJob(library=made, relations=relations())
+    cache.put(key, compiled)
+    return Compiled(job=compiled, cached=False)

@@ -1,0 +1,29 @@
+"""What a build depends on besides its inputs."""
+
+import importlib.metadata
+import platform
+
+import torch
+
+from . import inductor, toolchain
+
+
+def describe() -> dict[str, str]:
+    """Return the environment by name: part of cache keys, and recorded in the manifest."""
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": toolchain.version(),
+        "vector_flags": inductor.vector_flags(),
+        "threads": str(torch.get_num_threads()),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+    }
+
+
+def producer() -> str:
+    """Return the name and version of this package."""
+    try:
+        return f"tcbuild {importlib.metadata.version('tcbuild')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "tcbuild"

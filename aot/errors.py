@@ -1,0 +1,55 @@
+"""What can go wrong on the way from a spec to an artifact. One exit code for each class."""
+
+from ..formats.errors import TcbuildError
+
+
+class SpecError(TcbuildError):
+    exit_code = 20
+    problem = "the spec is not valid"
+    default_tip = "README.md explains every key of the spec; tcbuild init writes a commented one"
+
+
+class ModelError(TcbuildError):
+    """The model or its example inputs cannot be had, or do not run eagerly."""
+
+    exit_code = 21
+    problem = "the model is not usable"
+
+
+class CaptureError(TcbuildError):
+    """The model cannot be captured as one graph that is right for the declared sizes."""
+
+    exit_code = 22
+    problem = "the model cannot be captured"
+
+
+class CompileError(TcbuildError):
+    exit_code = 23
+    problem = "compilation failed"
+    default_tip = (
+        "the compiler's own output is above; build one bucket alone with --only to narrow it"
+    )
+
+
+class VerifyError(TcbuildError):
+    """A variant does not answer as the model does."""
+
+    exit_code = 24
+    problem = "a variant is not right"
+
+
+class OutputError(TcbuildError):
+    """The artifact or a report cannot be written; nothing is left under its name."""
+
+    exit_code = 25
+    problem = "cannot be written"
+    default_tip = (
+        "free some space or pass another path; what was compiled is kept and not done again"
+    )
+
+
+class ToolError(TcbuildError):
+    """The build machine lacks something."""
+
+    exit_code = 26
+    problem = "the build environment is incomplete"

@@ -1,0 +1,49 @@
+"""Example calls of given sizes, made of one example call: values are repeated or cut, never invented."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..formats.signature import Node, Signature, TensorLeaf
+from ..formats.tree import arguments
+from . import structure
+from .spec import Call
+
+
+def resized(
+    forward: Callable[..., Any], call: Call, shapes: Mapping[str, tuple[str | None, ...]]
+) -> Callable[[Mapping[str, int]], Call]:
+    """Return a function from sizes to a call like the example, its axes repeated or cut to size.
+
+    Args:
+        forward: the model's, for the names of its parameters.
+        call: the example.
+        shapes: the dimension of each axis, by the input's path.
+    """
+
+    def resize(sizes: Mapping[str, int]) -> Call:
+        leaves: list[Any] = []
+
+        def leaf(path: str, value: Any) -> Node:
+            if isinstance(value, torch.Tensor):
+                for axis, dim in enumerate(shapes.get(path, ())):
+                    if dim is not None and dim in sizes:
+                        value = _fit(value, axis, sizes[dim])
+            leaves.append(value)
+            return TensorLeaf(dtype="", shape=(), index=len(leaves) - 1)
+
+        return arguments(Signature(parameters=structure.parameters(forward, call, leaf)), leaves)
+
+    return resize
+
+
+def _fit(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    if tensor.size(axis) == size:
+        return tensor
+    if tensor.size(axis) == 0:
+        shape = [*tensor.shape]
+        shape[axis] = size
+        return tensor.new_zeros(shape)
+    index = torch.arange(size, device=tensor.device) % tensor.size(axis)
+    return tensor.detach().index_select(axis, index)

@@ -1,0 +1,67 @@
+"""Everything a call must satisfy for a captured graph to be right for it."""
+
+from collections.abc import Iterable
+
+import torch
+
+from ..formats.bucket import Bucket
+from ..formats.guard import DIMS, PROCESS, Guard
+from ..formats.signature import Signature, Symbol, TensorLeaf
+
+
+def call_guards(
+    signature: Signature, bucket: Bucket, relations: Iterable[str], *, graph: bool = False
+) -> tuple[Guard, ...]:
+    """Return the guards of one variant on the call and the process.
+
+    Args:
+        signature: what it takes.
+        bucket: the sizes it is for.
+        relations: what the sizes must satisfy beyond it.
+        graph: the variant runs as an eager graph: strides, conjugate views and grad mode are torch's
+            own concern then, and only an input that needs a gradient is refused.
+    """
+    guards: list[Guard] = [] if graph else [_process("grad_mode", expected=False)]
+    guards += [
+        _process("autocast", expected=False),
+        _process("default_dtype", expected=str(torch.get_default_dtype()).removeprefix("torch.")),
+        _process("deterministic", expected=torch.are_deterministic_algorithms_enabled()),
+        _process("modes", expected=0),
+    ]
+    for path, leaf in signature.inputs():
+        if isinstance(leaf, TensorLeaf):
+            guards += _tensor(path, leaf, signature.symbols, bucket, graph=graph)
+        else:
+            guards.append(Guard(subject=path, fact="value", expected=str(leaf)))
+    guards += [Guard(subject=DIMS, fact="relation", expected=text) for text in relations]
+    return tuple(guards)
+
+
+def _process(fact: str, *, expected: object) -> Guard:
+    return Guard(subject=PROCESS, fact=fact, expected=expected)
+
+
+def _tensor(
+    path: str, leaf: TensorLeaf, symbols: tuple[Symbol, ...], bucket: Bucket, *, graph: bool
+) -> list[Guard]:
+    guards = [
+        Guard(subject=path, fact="type", expected="Tensor"),
+        Guard(subject=path, fact="dtype", expected=leaf.dtype),
+        Guard(subject=path, fact="device", expected="cpu"),
+        Guard(subject=path, fact="rank", expected=len(leaf.shape)),
+    ]
+    read_here = {s.axis: s.name for s in symbols if s.input == leaf.index}
+    for axis, size in enumerate(leaf.shape):
+        expected: object = size
+        if isinstance(size, str) and read_here.get(axis) == size:
+            piece = bucket.dims[size]
+            expected = piece if isinstance(piece, int) else {"min": piece.min, "max": piece.max}
+        guards.append(Guard(subject=path, fact="size", axis=axis, expected=expected))
+    guards.append(Guard(subject=path, fact="requires_grad", expected=False))
+    if not graph:
+        guards += [
+            Guard(subject=path, fact="layout", expected=leaf.layout),
+            Guard(subject=path, fact="neg", expected=False),
+            Guard(subject=path, fact="conj", expected=False),
+        ]
+    return guards

@@ -1,0 +1,125 @@
+"""The private surface of torch that compiles a graph to a library; nothing else of ours touches it."""
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ..formats.target import Target
+from . import toolchain
+from .errors import CompileError
+from .targets import march
+
+# What every library is compiled with, and why.
+OPTIONS: Final[Mapping[str, object]] = {
+    "aot_inductor.package": True,  # return the files, with the list of constants that are needed
+    "aot_inductor.package_constants_in_so": False,  # the weights are ours, and shared
+    "aot_inductor.package_constants_on_disk_format": "pickle_weights",  # nothing is pickled by us
+    "aot_inductor.model_name_for_generated_files": "model",  # the same names each time
+    "aot_inductor.enable_line_tables": False,  # debug information of four times the code's size
+    # Else the number of threads of the build machine is compiled in.
+    "cpp.dynamic_threads": True,
+    # Without these two, small constants and folded ones are baked in, and new weights ignored.
+    "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryFiles:
+    """What came out of a compilation.
+
+    Attributes:
+        files: the bytes to ship by file name: model.so, and model.json where an operator is called
+            back into torch.
+        constants: the names of the constants the library needs.
+    """
+
+    files: Mapping[str, bytes]
+    constants: tuple[str, ...]
+
+
+def compile_graph(
+    graph: torch.fx.GraphModule,
+    inputs: tuple[torch.Tensor, ...],
+    target: Target,
+    folder: Path,
+    cache: Path,
+    where: str,
+) -> LibraryFiles:
+    """Compile a graph of tensors to tensors.
+
+    Args:
+        graph: what `partition` gives.
+        inputs: the example call's tensors.
+        target: what to compile for.
+        folder: an empty folder to work in; the caller removes it.
+        cache: a folder that stays, for the compiler driver.
+        where: the job's identifier, for messages.
+
+    Raises:
+        CompileError: Inductor or the C++ compiler fails.
+    """
+    import torch._inductor as inductor
+
+    options = {
+        **OPTIONS,
+        "aot_inductor.output_path": str(folder),
+        "cpp.cxx": (str(toolchain.driver(cache)),),
+        "cpp.march": march(target),
+    }
+    log = io.StringIO()
+    try:
+        with (
+            torch.no_grad(),
+            toolchain.prefix(folder),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(log),
+        ):
+            warnings.simplefilter("ignore")
+            made: Any = inductor.aot_compile(graph, inputs, options=options)
+    except Exception as error:
+        message = str(error).strip() or "no message"
+        raise CompileError(
+            where,
+            found=f"{type(error).__name__}: {message[-2000:]}",
+            expected="a library",
+        ) from error
+    return _collect(made, where)
+
+
+def vector_flags() -> str:
+    """Return the compiler flags of the vector instruction set that Inductor picks on this machine."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    isa = pick_vec_isa()
+    return str(isa.build_arch_flags()) if isa else ""
+
+
+def describe_options(target: Target) -> dict[str, str]:
+    """Return the options as text, for the manifest and for cache keys."""
+    options = {name: str(value) for name, value in OPTIONS.items()}
+    return {**options, "cpp.march": march(target)}
+
+
+def _collect(made: list[Any], where: str) -> LibraryFiles:
+    paths = [Path(item) for item in made if isinstance(item, str | os.PathLike)]
+    libraries = [path for path in paths if path.suffix == ".so"]
+    if len(libraries) != 1:
+        found = f"{len(libraries)} libraries among {[path.name for path in paths]}"
+        raise CompileError(where, found=found, expected="one library")
+    files = {"model.so": libraries[0].read_bytes()}
+    # How to call back into torch: beside the library, under its name, or not there at all.
+    for beside in {path for path in paths if path.suffix == ".json"} | {
+        libraries[0].with_suffix(".json")
+    }:
+        if beside.stem == libraries[0].stem and beside.exists():
+            files["model.json"] = beside.read_bytes()
+    constants = [name for item in made if not isinstance(item, str | os.PathLike) for name in item]
+    return LibraryFiles(files=files, constants=tuple(sorted(constants)))

@@ -1,0 +1,78 @@
+"""Finished compilations, by digest. Nothing in it is ever half-written, and all of it may be deleted."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .inductor import LibraryFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedJob:
+    """What a compilation comes to: the library, and what the sizes must satisfy for it to be right."""
+
+    library: LibraryFiles
+    relations: tuple[str, ...]
+
+
+def folder() -> Path:
+    """Return where work that is done is kept: $TCBUILD_CACHE, else $XDG_CACHE_HOME/tcbuild."""
+    own = os.environ.get("TCBUILD_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "tcbuild"
+
+
+class JobCache:
+    """A folder with one folder for each finished job: its files, and `job.json` with their digests."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or folder()
+        self._jobs = self.path / "jobs"
+
+    def get(self, key: str) -> FinishedJob | None:
+        """Return a finished job's files, or None; one that is damaged is removed."""
+        job = self._jobs / key
+        try:
+            record = json.loads((job / "job.json").read_text(encoding="utf-8"))
+            files = {name: (job / name).read_bytes() for name in record["files"]}
+            if all(_digest(data) == record["files"][name] for name, data in files.items()):
+                library = LibraryFiles(files=files, constants=tuple(record["constants"]))
+                return FinishedJob(library=library, relations=tuple(record["relations"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError):
+            pass
+        shutil.rmtree(job, ignore_errors=True)
+        return None
+
+    def put(self, key: str, made: FinishedJob) -> None:
+        """Keep a finished job: written aside, then renamed into place."""
+        self._jobs.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=self._jobs, prefix=".new-"))
+        try:
+            files = made.library.files
+            for name, data in files.items():
+                (aside / name).write_bytes(data)
+            record = {
+                "files": {name: _digest(data) for name, data in files.items()},
+                "constants": list(made.library.constants),
+                "relations": list(made.relations),
+            }
+            (aside / "job.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+            try:
+                aside.rename(self._jobs / key)
+            except OSError:
+                if not (self._jobs / key).exists():
+                    raise  # not the case that another process was first
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

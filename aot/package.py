@@ -1,0 +1,141 @@
+"""The artifact, written aside and renamed into place: it is whole under its name, or not there."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..formats.bucket import Bucket
+from ..formats.container import Content, write
+from ..formats.guard import Guard
+from ..formats.manifest import Manifest
+from ..formats.section import RAW, sha256
+from ..formats.signature import Node, Signature
+from ..formats.target import Target
+from ..formats.variant import Variant
+from .errors import OutputError
+from .weight_table import WeightTable
+
+WEIGHTS = "weights"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One variant with its bytes.
+
+    Attributes:
+        id, form, bucket, guards, outputs, target, options: as in Variant.
+        signature: what it takes.
+        files: the bytes of its files by name.
+        constants: its slots, with the names of the weights in the table.
+        reference: the source of the graph it was compiled from.
+    """
+
+    id: str
+    form: str
+    signature: Signature
+    bucket: Bucket
+    guards: tuple[Guard, ...]
+    outputs: Node
+    files: dict[str, bytes]
+    constants: dict[str, str]
+    reference: str | None = None
+    target: Target | None = None
+    options: dict[str, str]
+
+
+def package(
+    path: Path,
+    name: str,
+    parts: Sequence[Part],
+    weights: WeightTable,
+    *,
+    source: str,
+    producer: str,
+    environment: dict[str, str],
+) -> None:
+    """Write an artifact to `path`, which is not its final name: see `aside`."""
+    contents: dict[str, Content] = {}
+    signatures: list[Signature] = []
+    variants = []
+    for part in parts:
+        if part.signature not in signatures:
+            signatures.append(part.signature)
+        variants.append(_variant(part, signatures.index(part.signature), contents))
+    manifest = Manifest(
+        name=name,
+        producer=producer,
+        signatures=tuple(signatures),
+        variants=tuple(variants),
+        sections=(),
+        weights=weights.record(WEIGHTS),
+        environment=environment,
+        model=source,
+    )
+    if manifest.weights is not None:
+        contents[WEIGHTS] = Content(name=WEIGHTS, parts=weights.section(), encoding=RAW)
+    write(path, manifest, list(contents.values()))
+
+
+@contextmanager
+def aside(out: Path) -> Iterator[Path]:
+    """Give a path beside `out`; what was written there is renamed to `out` when the block ends well.
+
+    Raises:
+        OutputError: it cannot be written; what was under that name before is still there.
+    """
+    path = None
+    try:
+        _remove_left_over(out)
+        descriptor, made = tempfile.mkstemp(
+            dir=out.parent, prefix=f".{out.name}.{os.getpid()}.", suffix=".new"
+        )
+        os.close(descriptor)
+        path = Path(made)
+        yield path
+        path.chmod(0o644)
+        path.replace(out)
+        folder = os.open(out.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise OutputError(out, found=found, expected="a path with room for it") from error
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Variant:
+    def add(file: str, data: bytes) -> str:
+        """Add a section named by its content, so that equal files are stored once."""
+        section = f"{file}-{sha256(data).removeprefix('sha256:')[:16]}"
+        contents.setdefault(section, Content(name=section, parts=[data]))
+        return section
+
+    reference = None if part.reference is None else add("graph.py", part.reference.encode())
+    return Variant(
+        id=part.id,
+        form=part.form,
+        signature=signature,
+        bucket=part.bucket,
+        guards=part.guards,
+        outputs=part.outputs,
+        files={file: add(file, data) for file, data in part.files.items()},
+        constants=part.constants,
+        reference=reference,
+        target=part.target,
+        options=part.options,
+    )
+
+
+def _remove_left_over(out: Path) -> None:
+    """Remove what builds that were killed have left beside `out`."""
+    for path in out.parent.glob(f".{out.name}.*.new"):
+        pid = path.name.removeprefix(f".{out.name}.").split(".")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,89 @@
+"""What a build did, for people and for pipelines."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import OutputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """One job: where its time went and what came out.
+
+    Attributes:
+        id: of the job and its variant.
+        compiled: whether it was compiled now; False where the job cache had it.
+        seconds: by stage.
+        library_bytes: of its files, unpacked.
+        relations: what its sizes must satisfy beyond their ranges.
+    """
+
+    id: str
+    compiled: bool
+    seconds: Mapping[str, float]
+    library_bytes: int
+    relations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A finished build.
+
+    Attributes:
+        artifact: its path.
+        bytes: the size of the artifact.
+        weight_bytes: of them, the weights.
+        jobs: one entry each.
+        seconds: of the whole build.
+        verification: one row for each variant and size, empty where it was switched off.
+        notes: what the user should know, such as why there is no embedded graph.
+    """
+
+    artifact: Path
+    bytes: int
+    weight_bytes: int
+    jobs: tuple[JobReport, ...]
+    seconds: float
+    verification: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def compiled(self) -> int:
+        """How many jobs were compiled now."""
+        return sum(job.compiled for job in self.jobs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"wrote {self.artifact}: {self.bytes / 1e6:.1f} MB "
+            f"({self.weight_bytes / 1e6:.1f} MB of weights), {len(self.jobs)} variants, "
+            f"{self.compiled} compiled, {self.seconds:.1f} s"
+        ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def write_json(value: object, path: str | os.PathLike[str]) -> None:
+    """Write a report as JSON, by rename.
+
+    Raises:
+        OutputError: it cannot be written; nothing is left under `path`.
+    """
+    target = Path(path)
+    data = asdict(value) if hasattr(value, "__dataclass_fields__") else value  # type: ignore[call-overload]
+    text = json.dumps(data, indent=2, sort_keys=True, default=str) + "\n"
+    try:
+        descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(aside, 0o644)
+            os.replace(aside, target)
+        except BaseException:
+            os.unlink(aside)
+            raise
+    except OSError as error:
+        raise OutputError(path, found=error.strerror, expected="a path to write to") from error

@@ -1,0 +1,126 @@
+"""What the user asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..formats.bucket import Bucket
+from .dims import Dim
+from .errors import SpecError
+
+if TYPE_CHECKING:
+    import torch
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+MODES = ("default",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A model, the calls it must answer, and how to compile it.
+
+    Attributes:
+        name: of the model; part of log lines.
+        model: makes the module, in eval mode; called once a build.
+        inputs: makes an example call `(args, kwargs)` for sizes by dimension name.
+        dims: the policy of each dimension that varies.
+        shapes: for each tensor input, by path (`ids`, `inputs['feats'][0]`), the dimension of each
+            axis; None for an axis that is as in the example. Axes left out at the end are, too.
+        source: where the model came from, for the manifest.
+        targets: where the variants are to run: "cpu".
+        mode: how hard to search for fast code; "default" takes the compiler's own choices.
+        embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
+        verify: whether the build ends with the check of every variant against the model.
+        tolerance: how many times eager's own error against float64 a variant may have.
+    """
+
+    name: str
+    model: Callable[[], torch.nn.Module]
+    inputs: Callable[[Mapping[str, int]], Call]
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    source: str = ""
+    targets: tuple[str, ...] = ("cpu",)
+    mode: str = "default"
+    embed_graph: bool = True
+    verify: bool = True
+    tolerance: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name, dim in self.dims.items():
+            if not name.isidentifier():
+                raise SpecError(f"dims.{name}", found=name, expected="a name like batch or seq_len")
+            dim.check(f"dims.{name}")
+        used = {name for axes in self.shapes.values() for name in axes if name is not None}
+        for name in sorted(used - self.dims.keys()):
+            expected = f"one of {', '.join(self.dims) or 'no dims at all'}"
+            raise SpecError("shapes", found=f"the dim {name!r}", expected=expected)
+        for name in sorted(self.dims.keys() - used):
+            raise SpecError(f"dims.{name}", found="used by no input", expected="a use in [shapes]")
+        if self.mode not in MODES:
+            raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
+        for target in self.targets:
+            if target != "cpu":
+                raise SpecError("build.targets", found=target, expected="cpu")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Spec:
+        """Read a `tcbuild.toml`.
+
+        Raises:
+            SpecError: it is not TOML, or a key is unknown, missing or of another type.
+            ModelError: the module of the model or of the inputs cannot be imported.
+        """
+        from .spec_file import read
+
+        return read(path)
+
+    @classmethod
+    def from_module(
+        cls,
+        model: torch.nn.Module,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        dynamic_shapes: Any = None,
+        buckets: Mapping[str, Sequence[int]] | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Spec:
+        """Make a spec of a module and one example call.
+
+        Args:
+            model: in eval mode.
+            args, kwargs: the example call.
+            dynamic_shapes: as `torch.export.export` takes them, with named `Dim`s; each becomes a
+                dynamic dimension of that name.
+            buckets: for a dimension by name, the sizes to specialise it for instead.
+            name: of the model; its class name where left out.
+            options: any other attribute of a Spec.
+
+        Raises:
+            SpecError: the parts do not fit together.
+        """
+        from .spec_module import from_module
+
+        return from_module(model, args, kwargs, dynamic_shapes, buckets, name, options)
+
+    def example_sizes(self, bucket: Bucket) -> dict[str, int]:
+        """Return the sizes to trace a bucket with: different ones for different dimensions.
+
+        Sizes that are equal by chance would be traced as equal by design.
+        """
+        sizes = bucket.fixed()
+        for name, size in bucket.ranges().items():
+            taken = set(sizes.values())
+            top = (
+                size.max if size.max is not None else max(self.dims[name].example(), size.min) + 64
+            )
+            start = min(max(self.dims[name].example(), size.min), top)
+            free = (s for s in (*range(start, top + 1), *range(start - 1, size.min - 1, -1)))
+            sizes[name] = next((s for s in free if s not in taken), start)
+        return sizes

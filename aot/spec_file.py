@@ -1,0 +1,142 @@
+"""`tcbuild.toml`: read, checked key by key, with the nearest known name for a typo."""
+
+import difflib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .dims import POLICIES, Dim, Dynamic, Specialize
+from .errors import ModelError, SpecError
+from .model_source import load_callable
+from .spec import Call, Spec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Every key of the file, with the types its value may have.
+KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "model": {"source": str, "inputs": str, "name": str},
+    "build": {"targets": list, "mode": str},
+    "fallback": {"embed": bool},
+    "verify": {"enabled": bool, "tolerance": (int, float)},
+}
+DIM_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "specialize": {"policy": str, "values": list},
+    "dynamic": {"policy": str, "min": int, "max": int, "tune": int},
+}
+TABLES = (*KEYS, "dims", "shapes")
+
+
+def read(path: str | os.PathLike[str]) -> Spec:
+    """Read a spec file; see Spec.load."""
+    where = str(path)
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(where, found=error.strerror, expected="a file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(where, found=str(error), expected="TOML") from None
+    _check_keys(where, data, {name: dict for name in TABLES})
+    tables = {name: _table(where, data, name) for name in KEYS}
+    model, build = tables["model"], tables["build"]
+    folder = Path(path).resolve().parent
+    for key in ("source", "inputs"):
+        if key not in model:
+            expected = f"[model] {key} = 'module:callable'"
+            raise SpecError(where, found=f"no {key} under [model]", expected=expected)
+    return Spec(
+        name=model.get("name", folder.name),
+        model=load_callable(model["source"], folder, f"{where}: model.source"),
+        inputs=_inputs(load_callable(model["inputs"], folder, f"{where}: model.inputs"), where),
+        dims={name: _dim(where, name, value) for name, value in data.get("dims", {}).items()},
+        shapes={name: _axes(where, name, value) for name, value in data.get("shapes", {}).items()},
+        source=model["source"],
+        targets=tuple(build.get("targets", ("cpu",))),
+        mode=build.get("mode", "default"),
+        embed_graph=tables["fallback"].get("embed", True),
+        verify=tables["verify"].get("enabled", True),
+        tolerance=float(tables["verify"].get("tolerance", 2.0)),
+    )
+
+
+def _inputs(function: Callable[..., Any], where: str) -> Callable[[Mapping[str, int]], Call]:
+    """Wrap the user's function: it gets the sizes of the dims that it has parameters for."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters}
+
+    def inputs(sizes: Mapping[str, int]) -> Call:
+        try:
+            made = function(**{k: v for k, v in sizes.items() if takes_all or k in names})
+        except Exception as error:
+            raise ModelError(
+                f"{where}: model.inputs",
+                found=f"{type(error).__name__}: {error}",
+                expected=f"an example call for {dict(sizes)}",
+            ) from error
+        if isinstance(made, tuple) and len(made) == 2:
+            args, kwargs = made
+            if isinstance(args, tuple | list) and isinstance(kwargs, dict):
+                return tuple(args), kwargs
+        raise ModelError(
+            f"{where}: model.inputs", found=f"a {type(made).__name__}", expected="(args, kwargs)"
+        )
+
+    return inputs
+
+
+def _dim(where: str, name: str, value: Any) -> Dim:
+    place = f"{where}: dims.{name}"
+    if not isinstance(value, dict):
+        raise SpecError(place, found=value, expected=f"a table [dims.{name}]")
+    policy = value.get("policy")
+    if policy not in POLICIES:
+        near = difflib.get_close_matches(str(policy), POLICIES, n=1)
+        tip = f"did you mean {near[0]!r}?" if near else None
+        raise SpecError(
+            f"{place}.policy", found=repr(policy), expected=" or ".join(POLICIES), tip=tip
+        )
+    _check_keys(place, value, DIM_KEYS[policy])
+    if policy == Dynamic.policy:
+        return Dynamic(min=value.get("min", 2), max=value.get("max"), tune=value.get("tune"))
+    if "values" not in value:
+        raise SpecError(place, found="no values", expected="values = [sizes]")
+    for size in value["values"]:
+        if type(size) is not int:
+            raise SpecError(f"{place}.values", found=repr(size), expected="sizes")
+    return Specialize(values=tuple(value["values"]))
+
+
+def _axes(where: str, name: str, value: Any) -> tuple[str | None, ...]:
+    if not isinstance(value, list) or not all(isinstance(axis, str | int) for axis in value):
+        expected = 'a list with a dim name for each axis, "_" for one that does not vary'
+        raise SpecError(f"{where}: shapes.{name}", found=value, expected=expected)
+    return tuple(axis if isinstance(axis, str) and axis != "_" else None for axis in value)
+
+
+def _table(where: str, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = data.get(name, {})
+    _check_keys(f"{where}: [{name}]", table, KEYS[name])
+    return dict(table)
+
+
+def _check_keys(
+    where: str, table: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]
+) -> None:
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            expected = f"one of {', '.join(known)}"
+            tip = f"did you mean {near[0]!r}?" if near else None
+            raise SpecError(f"{where}: {key}", found="an unknown key", expected=expected, tip=tip)
+        kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
+        if type(value) not in kinds:  # type: ignore[operator]
+            expected = " or ".join(kind.__name__ for kind in kinds)  # type: ignore[union-attr]
+            raise SpecError(
+                f"{where}: {key}", found=repr(value), expected=f"a value of type {expected}"
+            )

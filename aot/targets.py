@@ -1,0 +1,96 @@
+"""The machine that builds, as a target, and the host guards that follow from it."""
+
+import functools
+import platform
+import re
+from pathlib import Path
+from typing import Final
+
+from ..formats.guard import HOST, Guard
+from ..formats.target import Target
+
+# The x86-64 psABI's micro-architecture levels, by the features Linux names for them.
+LEVELS: Final = {
+    "x86-64-v2": ["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"],
+    "x86-64-v3": ["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"],
+    "x86-64-v4": ["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"],
+}
+# Where the compiler's flag is spelled otherwise than Linux's feature.
+_FEATURES: Final = {
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "amx-tile": "amx_tile",
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "amx-fp16": "amx_fp16",
+}
+
+
+def resolve(name: str) -> Target:
+    """Return the target that a spec's name stands for on this machine."""
+    arch = platform.machine()
+    if arch != "x86_64":
+        return Target(device=name, arch=arch, isa="native")
+    features = host_features()
+    level = "x86-64"
+    for candidate, needed in LEVELS.items():
+        if not features.issuperset(needed):
+            break
+        level = candidate
+    return Target(device=name, arch=arch, isa=level)
+
+
+def march(target: Target) -> str:
+    """Return what the C++ compiler takes as `-march=` for the target."""
+    return target.isa
+
+
+def host_guards(target: Target, library: bytes, compiler_flags: str) -> tuple[Guard, ...]:
+    """Return what a host must have to run a library.
+
+    Args:
+        target: what it was compiled for.
+        library: its bytes, for the newest glibc symbol that they need.
+        compiler_flags: the flags that chose instruction sets beyond the target's.
+    """
+    import torch
+
+    return (
+        Guard(subject=HOST, fact="os", expected=platform.system().lower()),
+        Guard(subject=HOST, fact="arch", expected=target.arch),
+        Guard(subject=HOST, fact="isa", expected=_features(target, compiler_flags)),
+        Guard(subject=HOST, fact="glibc", expected=_glibc(library)),
+        Guard(subject=HOST, fact="torch", expected=torch.__version__.split("+")[0]),
+    )
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """Return the features of this processor, as Linux names them."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return frozenset()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(found.group(1).split()) if found else frozenset()
+
+
+def _features(target: Target, compiler_flags: str) -> list[str]:
+    if target.isa not in LEVELS:
+        return sorted(host_features())  # compiled for exactly this processor
+    needed: set[str] = set()
+    for level, features in LEVELS.items():
+        needed.update(features)
+        if level == target.isa:
+            break
+    for flag in re.findall(r"-m(\S+)", compiler_flags):
+        if not flag.startswith(("arch=", "tune=")):
+            needed.add(_FEATURES.get(flag, flag))
+    return sorted(needed)
+
+
+def _glibc(library: bytes) -> str:
+    """Return the newest glibc version whose symbols the library asks for."""
+    versions = {tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBC_(\d+\.\d+)", library)}
+    return ".".join(map(str, max(versions, default=(2, 17))))

@@ -1,0 +1,85 @@
+"""The C++ compiler, and the driver of ours that Inductor calls in its place."""
+
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from .errors import ToolError
+
+_HOW: Final = "install one: apt-get install g++, dnf install gcc-c++, or set CXX to its path"
+
+
+@functools.cache
+def compiler() -> str:
+    """Return the path of the C++ compiler: $CXX, else g++, else clang++.
+
+    Raises:
+        ToolError: there is none.
+    """
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["g++", "clang++"]:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise ToolError(
+        "C++ compiler", found=f"no {wanted or 'g++ or clang++'} on PATH", expected="one", tip=_HOW
+    )
+
+
+@functools.cache
+def version() -> str:
+    """Return the first line of the compiler's own version text."""
+    done = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolError(
+            compiler(), found=done.stderr.strip(), expected="a working compiler", tip=_HOW
+        )
+    return done.stdout.splitlines()[0]
+
+
+def driver(folder: Path) -> Path:
+    """Return the path of a compiler driver that Inductor calls in the compiler's place.
+
+    It leaves the path in $TCBUILD_PREFIX out of what the compiler writes, so that the same graph gives
+    the same bytes in any folder; and it links libstdc++ by name, since a library that leaves it to be
+    found later may bind to another copy. It always lies at the same place in `folder`, since Inductor
+    keeps precompiled headers by the compiler's path.
+    """
+    kind = "clang++" if "clang" in Path(compiler()).name else "g++"
+    text = f"""#!/bin/sh
+link=
+for argument in "$@"; do
+    [ "$argument" = -shared ] && link="-Wl,--no-as-needed -lstdc++ -Wl,--as-needed"
+done
+exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhere}}=." $link
+"""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = folder / "toolchain" / digest / f"tcbuild-{kind}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        aside.write_text(text, encoding="utf-8")
+        aside.chmod(0o755)
+        aside.replace(path)
+    return path
+
+
+@contextmanager
+def prefix(folder: Path) -> Iterator[None]:
+    """Have the driver leave the path of `folder` out of what it writes, within the block."""
+    before = os.environ.get("TCBUILD_PREFIX")
+    os.environ["TCBUILD_PREFIX"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TCBUILD_PREFIX"]
+        else:
+            os.environ["TCBUILD_PREFIX"] = before

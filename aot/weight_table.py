@@ -1,0 +1,113 @@
+"""The weights of all variants: each stored once, tied ones under one name."""
+
+from collections.abc import Mapping
+
+import torch
+
+from ..formats.layout import axes
+from ..formats.manifest import Weight, Weights
+from ..formats.safetensors_header import ITEM_SIZES, write_header
+from . import structure
+
+ALIGN = 64  # of the first tensor's bytes, and of all whose size is a multiple of it
+
+
+class WeightTable:
+    """Collects weights from the variants and says under which name each is stored."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def add(
+        self, constants: Mapping[str, str], weights: Mapping[str, torch.Tensor]
+    ) -> dict[str, str]:
+        """Add a variant's weights; return its constants with the names that they are stored under.
+
+        Two variants may have different tensors under one name (a constant that was computed while
+        tracing): the second then gets another name.
+        """
+        return {slot: self._name(name, weights[name]) for slot, name in constants.items()}
+
+    def record(self, section: str) -> Weights | None:
+        """Return the manifest's record of the weights; None where there are none."""
+        if not self._tensors:
+            return None
+        return Weights(
+            section=section,
+            tensors={name: _weight(tensor) for name, tensor in self._tensors.items()},
+            aliases=self._aliases(),
+        )
+
+    def section(self) -> list[bytes | memoryview]:
+        """Return the safetensors section, in pieces.
+
+        Tensors whose size is a multiple of 64 bytes come first, then by the size of their items, so
+        that as many as possible start at a multiple of 64 and all at a multiple of their item's size.
+        """
+        aliases = self._aliases()
+        stored = {name: t for name, t in self._tensors.items() if name not in aliases}
+        order = sorted(
+            stored,
+            key=lambda name: (stored[name].nbytes % ALIGN != 0, -stored[name].itemsize, name),
+        )
+        dense = {name: _in_memory_order(stored[name]) for name in order}
+        header = write_header(
+            {name: (_dtype(tensor), tuple(tensor.shape)) for name, tensor in dense.items()}, ALIGN
+        )
+        return [header, *(_bytes(tensor) for tensor in dense.values())]
+
+    def bytes(self) -> int:
+        """Return how many bytes the stored weights take."""
+        aliases = self._aliases()
+        return sum(t.nbytes for name, t in self._tensors.items() if name not in aliases)
+
+    def _name(self, name: str, tensor: torch.Tensor) -> str:
+        unique, number = name, 2
+        while unique in self._tensors and not _same(self._tensors[unique], tensor):
+            unique, number = f"{name}#{number}", number + 1
+        self._tensors.setdefault(unique, tensor)
+        return unique
+
+    def _aliases(self) -> dict[str, str]:
+        first: dict[object, str] = {}
+        aliases = {}
+        for name in sorted(self._tensors):
+            tensor = self._tensors[name]
+            key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+            if tensor.numel() and first.setdefault(key, name) != name:
+                aliases[name] = first[key]
+        return aliases
+
+
+def _weight(tensor: torch.Tensor) -> Weight:
+    return Weight(
+        dtype=_dtype(tensor), shape=tuple(tensor.shape), layout=structure.tensor_layout(tensor)
+    )
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():
+        return one.shape == other.shape and one.dtype == other.dtype
+    same_form = one.shape == other.shape and one.dtype == other.dtype
+    return same_form and one.stride() == other.stride() and torch.equal(one, other)
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.permute(axes(structure.tensor_layout(tensor), tensor.dim())).contiguous()
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    import ctypes
+
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    array = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+    # The array does not own the memory: it must not outlive the tensor.
+    array._tensor = tensor  # type: ignore[attr-defined]
+    return memoryview(array).cast("B")
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    assert name in ITEM_SIZES, name
+    return name

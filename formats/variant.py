@@ -1,0 +1,47 @@
+"""The record of one compiled program: what it is right for, and which sections it is made of."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from .bucket import Bucket
+from .guard import Guard
+from .signature import Node
+from .target import Target
+
+LIBRARY: Final = "library"
+GRAPH: Final = "graph"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """One program that answers calls.
+
+    Attributes:
+        id: names it in plans, logs and counters: `batch=8,seq=2..512@cpu-x86-64-v4`.
+        form: "library" (native code, made by AOTInductor) or "graph" (the captured graph as Python
+            source that runs eagerly; it serves misses and never counts as a hit).
+        signature: index of its signature in the manifest.
+        bucket: the sizes it serves.
+        guards: everything that must hold for a call, and for the host.
+        outputs: what a call returns; its tensors are numbered as the program returns them.
+        files: the program's files by name, each with the name of the section that holds it: model.so
+            (and model.json where an operator is called back into torch), or graph.py.
+        constants: the program's name for each of its constants, with the name of the weight bound
+            to it.
+        reference: name of the section with the graph this variant was compiled from, as source; it
+            is what `tcbuild verify` holds the variant against. It takes the same constants and more.
+        target: where it may run; None for a graph.
+        options: the compiler's options it was made with, as text, for people to read.
+    """
+
+    id: str
+    form: str
+    signature: int
+    bucket: Bucket
+    guards: tuple[Guard, ...]
+    outputs: Node
+    files: dict[str, str]
+    constants: dict[str, str]
+    reference: str | None = None
+    target: Target | None = None
+    options: dict[str, str] = field(default_factory=dict)

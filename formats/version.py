@@ -1,0 +1,23 @@
+"""The format version and its log.
+
+Reading rules:
+
+- A reader accepts every version from OLDEST to CURRENT, and refuses the others by name.
+- A new optional field needs no new version: readers ignore fields they do not know.
+- A field that a reader must understand to be right is listed by name in the manifest's `requires`;
+  a reader refuses a name it does not know (FEATURES). This needs no new version either.
+- Anything else (the header, the section table, the meaning of a field) needs a new version, a line
+  in this log, and a stored artifact of the old version under tests/formats/stored/.
+
+Log:
+
+- 1 (2026-11-29): first version.
+"""
+
+from typing import Final
+
+CURRENT: Final = 1
+OLDEST: Final = 1
+
+# What a manifest may list in `requires`.
+FEATURES: Final[frozenset[str]] = frozenset()

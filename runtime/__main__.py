@@ -1,0 +1,41 @@
+"""`python -m tcbuild.runtime FILE`: load an artifact, answer one drawn call for each variant."""
+
+import sys
+import time
+
+import torch
+
+from ..formats.errors import TcbuildError
+from ..formats.variant import LIBRARY
+from . import samples
+from .load import load
+
+
+def main(argv: list[str]) -> int:
+    """Serve the artifact; return the exit code."""
+    if len(argv) != 1:
+        print("usage: python -m tcbuild.runtime FILE", file=sys.stderr)
+        return 2
+    try:
+        start = time.perf_counter()
+        model = load(argv[0], on_miss="raise")
+        print(f"{argv[0]}: loaded in {(time.perf_counter() - start) * 1e3:.1f} ms")
+        for variant in model.manifest.variants:
+            if variant.form == LIBRARY:
+                call = samples.draw(model.manifest, variant)
+                with torch.inference_mode():
+                    model(*call.args, **call.kwargs)
+                    start = time.perf_counter()
+                    model(*call.args, **call.kwargs)
+                sizes = ", ".join(f"{name}={size}" for name, size in call.dims.items())
+                took = (time.perf_counter() - start) * 1e3
+                print(f"  {variant.id}: answered {sizes or 'a call'} in {took:.2f} ms")
+        print(model.stats())
+    except TcbuildError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

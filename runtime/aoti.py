@@ -1,0 +1,55 @@
+"""The private surface of torch that runs AOTInductor's libraries; nothing else of ours touches it."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import torch
+
+from .errors import LibraryError
+
+
+class Library:
+    """A loaded library on the CPU, with constants bound from outside.
+
+    `run` takes the input tensors as a list and returns the outputs as a list. It checks nothing: every
+    wrong input is a wrong answer or a crash, so it is called behind guards only.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Load the library.
+
+        Raises:
+            LibraryError: the system's loader refuses it.
+        """
+        try:
+            self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(os.fspath(path), 1)
+        except RuntimeError as error:
+            raise LibraryError(
+                path,
+                found=str(error).splitlines()[0],
+                expected="a library that the system loads",
+                tip="set TCBUILD_CACHE to a folder on a file system that is not mounted noexec",
+            ) from error
+        self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = self._runner.run
+
+    def constants(self) -> frozenset[str]:
+        """Return the library's names of the constants it needs."""
+        return frozenset(self._runner.get_constant_names_to_original_fqns())
+
+    def bind(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Bind the constants by the library's names, without a copy; they must outlive the library.
+
+        The caller has checked shapes, dtypes and strides: the library would read out of bounds.
+
+        Raises:
+            LibraryError: the names are not exactly the ones that the library needs.
+        """
+        if tensors.keys() != self.constants():
+            raise LibraryError(
+                "constants",
+                found=sorted(tensors.keys() ^ self.constants()),
+                expected="the same names in the manifest and in the library",
+                tip="rebuild the artifact",
+            )
+        if tensors:
+            self._runner.update_constant_buffer(dict(tensors), False, True, user_managed=True)

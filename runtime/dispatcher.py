@@ -1,0 +1,172 @@
+"""The callable that `load` returns: the variant that is right for a call, or a visible miss."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from ..formats.manifest import Manifest
+from ..formats.tree import StructureError
+from . import observe, samples
+from .alert import Alerter
+from .binding import Binder, Lookup, compile_lookup, memo_key
+from .errors import MissError
+from .miss import Explanation, Refusal
+from .program import Program
+from .stats import Counter, Stats
+from .tensor_check import TensorCheck, exact_check
+
+MAX_KEYS: Final = 4096  # remembered for each signature; all are dropped when there are more
+MAX_ENTRIES: Final = 8  # under one key: calls of the same sizes that differ in something else
+
+FALLBACK: Final = "fallback"
+RAISE: Final = "raise"
+
+# A call that was accepted: what is the same in every such call, who answered, with which sizes.
+Entry = tuple[TensorCheck, Program, dict[str, int]]
+
+
+class Dispatcher:
+    """A model, served from an artifact. Call it as the model itself is called.
+
+    Each call goes to the first variant whose guards all hold. A call like one that was accepted before
+    is recognised by its sizes and one exact check of its tensors; every other call has its guards
+    evaluated one by one. Safe to call from many threads.
+
+    Attributes:
+        manifest: the artifact's table of contents.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        programs: Sequence[Program],
+        embedded: Sequence[Program],
+        *,
+        fallback: Callable[..., Any] | None,
+        on_miss: str,
+        alerter: Alerter,
+    ) -> None:
+        self.manifest = manifest
+        self._programs = tuple(programs)
+        self._embedded = tuple(embedded)
+        self._fallback = fallback
+        self._on_miss = on_miss
+        self._alerter = alerter
+        self._binders = [Binder(signature) for signature in manifest.signatures]
+        self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
+        self._lookups: list[Lookup] = [
+            compile_lookup(signature, memo)
+            for signature, memo in zip(manifest.signatures, self._memos, strict=True)
+        ]
+        self._lock = threading.Lock()
+        self._served = {
+            name: Counter() for name in ("fallback module", "embedded graph", "nothing")
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call.
+
+        Raises:
+            MissError: no variant accepts it, and there is no fallback for it or `on_miss="raise"`.
+        """
+        for lookup in self._lookups:
+            try:
+                found = lookup(*args, **kwargs)
+            except Exception:  # not a call of this structure; the slow reading says why
+                continue
+            if found is not None:
+                entries, tensors = found
+                for check, program, dims in entries:
+                    if check(*tensors):
+                        program.hits.add()
+                        return program.result(program.run(list(tensors)), tensors, dims)
+        return self._first_call(args, kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Say which variant answers a call, or why each refuses it. Nothing is run or counted."""
+        return self._choose(self._programs, args, kwargs)[1]
+
+    def stats(self) -> Stats:
+        """Return the counts since the artifact was loaded."""
+        return Stats(
+            hits={program.variant.id: program.hits.read() for program in self._programs},
+            misses=self._alerter.counts(),
+            fallbacks={name: counter.read() for name, counter in self._served.items()},
+        )
+
+    def warmup(self) -> None:
+        """Run each compiled variant once on drawn values, so that no call pays for a first time."""
+        for program in self._programs:
+            call = samples.draw(self.manifest, program.variant)
+            with torch.inference_mode():
+                program.run(list(call.tensors))
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        accepted, explanation = self._choose(self._programs, args, kwargs)
+        if accepted is None:
+            return self._miss(explanation, args, kwargs)
+        program, tensors, dims = accepted
+        self._remember(program, tensors, dims)
+        program.hits.add()
+        return program(tensors, dims)
+
+    def _choose(
+        self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Program, tuple[torch.Tensor, ...], dict[str, int]] | None, Explanation]:
+        refusals: dict[str, tuple[Refusal, ...]] = {}
+        for index, binder in enumerate(self._binders):
+            mine = [program for program in programs if program.variant.signature == index]
+            try:
+                leaves = binder.bind(args, kwargs)
+            except StructureError as error:
+                refusal = Refusal("structure", str(error))
+                refusals.update({program.variant.id: (refusal,) for program in mine})
+                continue
+            dims = observe.sizes(binder.signature, leaves)
+            for program in mine:
+                refused = observe.refusals(program.guards, leaves, dims)
+                if not refused:
+                    tensors = tuple(leaves[path] for path, _ in binder.signature.tensors())
+                    explanation = Explanation(variant=program.variant.id, refusals=refusals)
+                    return (program, tensors, dims), explanation  # type: ignore[return-value]
+                refusals[program.variant.id] = tuple(refused)
+        return None, Explanation(variant=None, refusals=refusals)
+
+    def _remember(
+        self, program: Program, tensors: tuple[torch.Tensor, ...], dims: dict[str, int]
+    ) -> None:
+        """Let the next call like this one skip the guards."""
+        index = program.variant.signature
+        key = memo_key(self.manifest.signatures[index], tensors)
+        with self._lock:
+            memo = self._memos[index]
+            entries = memo.get(key, ())
+            if len(memo) >= MAX_KEYS and not entries:
+                memo.clear()
+            if len(entries) < MAX_ENTRIES:
+                memo[key] = (*entries, (exact_check(tensors), program, dims))
+
+    def _miss(
+        self, explanation: Explanation, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        reason = explanation.reason
+        if self._on_miss == FALLBACK:
+            if self._fallback is not None:
+                self._tell(explanation.guards, reason, "fallback module")
+                return self._fallback(*args, **kwargs)
+            accepted, beyond = self._choose(self._embedded, args, kwargs)
+            if accepted is not None:
+                program, tensors, dims = accepted
+                self._tell(explanation.guards, reason, "embedded graph")
+                return program(tensors, dims)
+            if self._embedded:
+                reason = f"{reason}; the embedded graph: {beyond.reason}"
+        self._tell(explanation.guards, reason, "nothing")
+        variants = ", ".join(program.variant.id for program in self._programs)
+        raise MissError(self.manifest.name, found=reason, expected=f"a call for one of {variants}")
+
+    def _tell(self, guards: str, reason: str, served_by: str) -> None:
+        self._served[served_by].add()
+        self._alerter.miss(guards, reason, served_by)

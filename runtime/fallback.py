@@ -1,0 +1,41 @@
+"""The module that answers misses must be the same model: other weights would be a wrong answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..formats.manifest import Manifest
+from .errors import StateError
+from .weights import describe
+
+
+def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a module whose parameters or buffers differ from the artifact's weights.
+
+    What the module does not have by name (constants that capture lifted out of the code) is left
+    alone, and so is a callable that is no module.
+
+    Raises:
+        StateError: naming the first weight that differs.
+    """
+    if not isinstance(module, torch.nn.Module):
+        return
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    own.update(module.named_buffers(remove_duplicate=False))
+    for name, weight in weights.items():
+        mine = own.get(name)
+        if mine is not None and not _equal(mine.detach(), weight):
+            raise StateError(
+                f"fallback module of {manifest.name}: {name}",
+                found=describe(mine) if mine.shape != weight.shape else "other values",
+                expected=f"the artifact's {describe(weight)}",
+                tip="load the checkpoint that the artifact was built from into the fallback module",
+            )
+
+
+def _equal(mine: torch.Tensor, weight: torch.Tensor) -> bool:
+    if mine.shape != weight.shape or mine.dtype != weight.dtype:
+        return False
+    mine = mine.to(weight.device)
+    return torch.equal(mine, weight) or torch.allclose(mine, weight, rtol=0, atol=0, equal_nan=True)

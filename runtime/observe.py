@@ -1,0 +1,120 @@
+"""The facts of one call, as the guards of a variant ask for them."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..formats.guard import DIMS, PROCESS, Guard
+from ..formats.signature import Signature, Symbol, ValueLeaf
+from .miss import Refusal
+from .weights import dtype_name
+
+Leaves = Mapping[str, object]  # what a call passed, by path
+
+
+def refusals(guards: Sequence[Guard], leaves: Leaves, dims: Mapping[str, int]) -> list[Refusal]:
+    """Return each guard that does not hold, with both values; empty if all hold."""
+    refused: list[Refusal] = []
+    for guard in guards:
+        actual = observe(guard, leaves)
+        if actual is None:
+            # Of a leaf that has no such fact: another guard on it has refused, else this one does.
+            if not refused:
+                text = guard.refusal(_kind(leaves[guard.subject]), dims)
+                refused.append(Refusal(guard.name, text))
+        elif not guard.accepts(actual, dims):
+            refused.append(Refusal(guard.name, guard.refusal(actual, dims)))
+    return refused
+
+
+def sizes(signature: Signature, leaves: Leaves) -> dict[str, int]:
+    """Return the sizes of the call by dimension name, as far as they can be read."""
+    tensors = [path for path, _ in signature.tensors()]
+    found = {}
+    for symbol in signature.symbols:
+        size = _size(leaves.get(tensors[symbol.input]), symbol)
+        if size is not None:
+            found[symbol.name] = size
+    return found
+
+
+def observe(guard: Guard, leaves: Leaves) -> object:
+    """Return the actual value of the fact, or None if its subject has no such fact."""
+    if guard.subject == PROCESS:
+        return _process(guard.fact)
+    if guard.subject == DIMS:
+        return True
+    leaf = leaves[guard.subject]
+    if guard.fact == "value":
+        return words(leaf)
+    if guard.fact == "type":
+        return _kind(leaf)
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    return _tensor(guard, leaf)
+
+
+def words(value: object) -> str:
+    """Return a Python value as a guard on its value writes it, else its type."""
+    if value is None or type(value) in (bool, int, float, str):
+        return str(ValueLeaf.of(value))
+    return f"a {_kind(value)}"
+
+
+def _tensor(guard: Guard, tensor: torch.Tensor) -> object:
+    match guard.fact:
+        case "dtype":
+            return dtype_name(tensor.dtype)
+        case "device":
+            return tensor.device.type
+        case "rank":
+            return tensor.dim()
+        case "size":
+            has_axis = guard.axis is not None and guard.axis < tensor.dim()
+            return tensor.size(guard.axis) if has_axis else None
+        case "layout":
+            plain = tensor.layout is torch.strided
+            return (tuple(tensor.shape), tensor.stride()) if plain else None
+        case "neg":
+            return tensor.is_neg()
+        case "conj":
+            return tensor.is_conj()
+        case "requires_grad":
+            return tensor.requires_grad
+    return None
+
+
+def _process(fact: str) -> object:
+    match fact:
+        case "grad_mode":
+            return torch.is_grad_enabled()
+        case "autocast":
+            return bool(torch._C._is_any_autocast_enabled())
+        case "default_dtype":
+            return dtype_name(torch.get_default_dtype())
+        case "deterministic":
+            return torch.are_deterministic_algorithms_enabled()
+        case "modes":
+            return torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+    return None
+
+
+def _kind(value: object) -> str:
+    """Return "Tensor" for plain tensors and parameters, "sparse Tensor" and the like, else the type."""
+    if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
+        if value.layout is not torch.strided:
+            return f"Tensor with layout {dtype_name_of_layout(value.layout)}"
+        return "Tensor"
+    return type(value).__qualname__
+
+
+def dtype_name_of_layout(layout: torch.layout) -> str:
+    """Return a tensor layout as torch prints it, without the module: "sparse_coo"."""
+    return str(layout).removeprefix("torch.")
+
+
+def _size(leaf: object, symbol: Symbol) -> int | None:
+    if not isinstance(leaf, torch.Tensor) or symbol.axis >= leaf.dim():
+        return None
+    size, rest = divmod(leaf.size(symbol.axis) - symbol.offset, symbol.scale)
+    return size if rest == 0 else None

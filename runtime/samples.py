@@ -1,0 +1,69 @@
+"""Calls drawn at random, of the sizes and values that a variant was built for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..formats.bucket import Range
+from ..formats.expression import evaluate
+from ..formats.layout import strides_of
+from ..formats.manifest import Manifest
+from ..formats.signature import TensorLeaf
+from ..formats.tree import arguments
+from ..formats.variant import Variant
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One call: its sizes by dimension name, its tensors in order, and what to pass."""
+
+    dims: Mapping[str, int]
+    tensors: tuple[torch.Tensor, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def draw(
+    manifest: Manifest, variant: Variant, dims: Mapping[str, int] | None = None, *, seed: int = 0
+) -> Call:
+    """Draw a call for a variant.
+
+    Args:
+        manifest: the artifact's.
+        variant: one of its variants.
+        dims: sizes of the dimensions that have a range; what is left out gets a small size.
+        seed: of the values; the same seed gives the same call.
+    """
+    signature = manifest.signatures[variant.signature]
+    sizes = {name: _size(size) for name, size in variant.bucket.dims.items()}
+    sizes.update(dims or {})
+    generator = torch.Generator().manual_seed(seed)
+    tensors = tuple(_tensor(leaf, sizes, generator) for _, leaf in signature.tensors())
+    args, kwargs = arguments(signature, tensors)
+    return Call(dims=sizes, tensors=tensors, args=args, kwargs=kwargs)
+
+
+def _size(size: int | Range) -> int:
+    if isinstance(size, int):
+        return size
+    return max(size.min, 2) if size.max is None else min(max(size.min, 2), size.max)
+
+
+def _tensor(leaf: TensorLeaf, dims: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
+    shape = [size if isinstance(size, int) else int(evaluate(size, dims)) for size in leaf.shape]
+    dtype: torch.dtype = getattr(torch, leaf.dtype)
+    sample = leaf.sample
+    if dtype.is_floating_point or dtype.is_complex:
+        values = torch.randn(shape, generator=generator) * sample.std + sample.mean
+    else:
+        values = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
+    return in_layout(values.to(dtype), leaf.layout)
+
+
+def in_layout(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """Return a copy of the tensor that is dense in the layout."""
+    shape = tuple(tensor.shape)
+    copy = torch.empty_strided(shape, strides_of(layout, shape), dtype=tensor.dtype)
+    return copy.copy_(tensor)
