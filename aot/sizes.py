@@ -19,7 +19,12 @@ MAX_CHECKED = 20_000  # combinations of sizes that a relation is tried on
 
 
 class Names:
-    """The dimension each of torch's symbols stands for, in one captured graph: `symbols`."""
+    """The dimension each of torch's symbols stands for, in one captured graph.
+
+    Attributes:
+        symbols: the dimension by the symbol's own name; an axis that turned out equal to another keeps
+            a symbol of its own.
+    """
 
     def __init__(self, captured: Captured, where: str) -> None:
         """Read the symbols off the graph's inputs.
@@ -29,21 +34,25 @@ class Names:
         """
         self._where = where
         self.symbols: dict[str, str] = {}
+        env = shape_env(captured)
+        variables = env.source_to_var if env is not None else {}
         ranges = captured.bucket.ranges()
         for (path, leaf), node in zip(
             captured.signature.tensors(), user_inputs(captured), strict=True
         ):
             for axis, name in enumerate(leaf.shape):
-                if name in ranges and isinstance(name, str):
+                if isinstance(name, str) and name in ranges:
                     size = node.meta["val"].shape[axis]
                     if not isinstance(size, torch.SymInt):
                         raise CaptureError(
                             f"{where}: {path}.size({axis})",
                             found=f"dim {name!r} fixed to {int(size)} by the model's code",
                             expected=f"a graph for {name} in {ranges[name]}",
-                            tip=f"use policy = 'specialize' for {name}, or make the code take any size",
+                            tip=f"use policy = 'specialize' for {name}, "
+                            "or change the code to take any size",
                         )
-                    self.symbols[str(size.node.expr)] = name
+                    source = f"L['inputs'][{leaf.index}].size()[{axis}]"
+                    self.symbols[str(variables.get(source, size.node.expr))] = name
 
     def write(self, expression: Any) -> str:
         """Return a sympy expression as text over dimension names.
