@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from .job_cache import JobCache
 from .package import Part, aside, package
 from .partition import partition
 from .plan import Job, Plan
+from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
 from .spec import Spec
@@ -30,6 +31,7 @@ def build(
     spec: Spec,
     out: str | os.PathLike[str],
     *,
+    only: Sequence[str] = (),
     progress: Progress = silent,
     cache: JobCache | None = None,
 ) -> Report:
@@ -41,6 +43,7 @@ def build(
     Args:
         spec: what to build.
         out: path of the `.tcb` file; replaced as a whole when the new one is complete.
+        only: patterns of the ids of the jobs to build, as in `Plan.only`; all jobs where left out.
         progress: called with an Event when a stage of a job begins and ends.
         cache: of finished jobs; the user's own where left out.
 
@@ -51,7 +54,7 @@ def build(
     path, cache = Path(out), cache or JobCache()
     if not path.parent.is_dir():
         raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
-    plan = Plan.of(spec)
+    plan = Plan.of(spec).only(only)
     module = make_module(spec)
     weights = WeightTable()
     built = [
@@ -73,7 +76,7 @@ def build(
                 parts,
                 weights,
                 source=spec.source,
-                producer=environment.producer(),
+                producer=producer(),
                 environment=environment.describe(),
             )
         rows = _verify(spec, module, new, path, cache, watch) if spec.verify else ()
@@ -166,12 +169,10 @@ def _verify(
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
     def check() -> tuple[Row, ...]:
-        return verify(
-            new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance
-        )
+        return verify(new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance)
 
     with watch.stage("verify") as said:
-        rows, known = verify_once(new, cache.path, check)
+        rows, known = verify_once(new, cache.path, spec.tolerance, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         refuse(rows, path)
     return rows

@@ -8,6 +8,7 @@ For each, `result-ID.safetensors` gets the tensors of the call (`input/0`, ...),
 `first` and `second` from the artifact, `eager` and `again` from the graph that the variant was compiled
 from, `exact` from the same graph in double precision; each followed by `/` and the path of the leaf.
 `result-ID.json` gets `answered_by` and, by the same names, the leaves that are no tensors.
+`error.json` gets the error that stopped it, where there was one of ours.
 """
 
 import json
@@ -43,6 +44,10 @@ def main(argv: list[str]) -> int:
                 variant = variants[request["variant"]]
                 _answer(model, artifact, variant, tensors, request, folder)
     except TcbuildError as error:
+        record = {"class": type(error).__name__, "exit_code": error.exit_code}
+        record |= {"problem": error.problem, "where": error.where, "tip": error.tip}
+        record |= {"found": error.found, "expected": error.expected}
+        (folder / "error.json").write_text(json.dumps(record), encoding="utf-8")
         print(error, file=sys.stderr)
         return error.exit_code
     return 0
