@@ -25,12 +25,13 @@ class Variant:
         bucket: the sizes it serves.
         guards: everything that must hold for a call, and for the host.
         outputs: what a call returns; its tensors are numbered as the program returns them.
-        files: the program's files by name, each with the name of the section that holds it: model.so
-            (and model.json where an operator is called back into torch), or graph.py.
+        files: the program's files by name, each with the name of the section that holds it:
+            model.so (and model.json where an operator is called back into torch), or graph.py.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
         reference: name of the section with the graph this variant was compiled from, as source; it
-            is what `tcbuild verify` holds the variant against. It takes the same constants and more.
+            is what `tcbuild verify` holds the variant against. It takes the same constants
+            and more.
         target: where it may run; None for a graph.
         options: the compiler's options it was made with, as text, for people to read.
     """
