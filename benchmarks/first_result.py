@@ -1,4 +1,6 @@
-"""From the start of a process to its first result; run by start.py: first_result.py WAY FILE [audit]
+"""From the start of a process to its first result; run by start.py.
+
+    first_result.py WAY FILE [audit]
 
 The text encoder answers one call of batch 1 and 128 tokens, in one of these ways: "eager",
 "tcbuild", "aoti" (aoti_load_package) and "compile" (torch.compile). The last line printed is JSON:

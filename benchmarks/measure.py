@@ -140,7 +140,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(values: Sequence[float], others: Sequence[float]) -> float:
-    """Return the median of the ratios round by round; a slow drift of the machine leaves it alone."""
+    """Return the median of the ratios round by round, which a drift of the machine leaves alone."""
     return statistics.median(a / b for a, b in zip(values, others, strict=True))
 
 

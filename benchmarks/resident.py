@@ -1,4 +1,6 @@
-"""The memory of a process that serves an artifact; run by buckets.py: resident.py FILE CALLS WARM
+"""The memory of a process that serves an artifact; run by buckets.py.
+
+    resident.py FILE CALLS WARM
 
 CALLS and WARM are batch sizes, with commas. An eager layer of the same width is called with those
 of WARM first: the math library keeps buffers for the sizes that it has seen, whoever calls it. The

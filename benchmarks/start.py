@@ -1,9 +1,9 @@
 """From the start of a process to its first result, and what `load` costs of it.
 
 The model is the text encoder of examples/, 90 MB of random weights; the call has batch 1 and 128
-tokens. Each sample is a fresh process, the ways take turns, and the page cache is warm. `construct`,
-in which the eager module draws its weights, is shown and not part of `total`. All times are medians
-in ms.
+tokens. Each sample is a fresh process, the ways take turns, and the page cache is warm. In
+`construct` the eager module draws its weights; it is shown and not part of `total`. All times are
+medians in ms.
 """
 
 from collections.abc import Callable
