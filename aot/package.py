@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..formats.bucket import Bucket
@@ -12,7 +12,7 @@ from ..formats.container import Content, write
 from ..formats.guard import Guard
 from ..formats.manifest import Manifest
 from ..formats.section import RAW, sha256
-from ..formats.signature import Node, Signature
+from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.target import Target
 from ..formats.variant import Variant
 from .errors import OutputError
@@ -60,10 +60,13 @@ def package(
     contents: dict[str, Content] = {}
     signatures: list[Signature] = []
     variants = []
+    forms: list[Signature] = []
     for part in parts:
-        if part.signature not in signatures:
+        form = _without_samples(part.signature)
+        if form not in forms:
+            forms.append(form)
             signatures.append(part.signature)
-        variants.append(_variant(part, signatures.index(part.signature), contents))
+        variants.append(_variant(part, forms.index(form), contents))
     manifest = Manifest(
         name=name,
         producer=producer,
@@ -77,6 +80,23 @@ def package(
     if manifest.weights is not None:
         contents[WEIGHTS] = Content(name=WEIGHTS, parts=weights.section(), encoding=RAW)
     write(path, manifest, list(contents.values()))
+
+
+def _without_samples(signature: Signature) -> Signature:
+    """Return what a signature accepts, whatever the values were that it was read from."""
+
+    def strip(node: Node) -> Node:
+        if isinstance(node, Branch):
+            return replace(node, children=tuple(map(strip, node.children)))
+        return replace(node, sample=Sample()) if isinstance(node, TensorLeaf) else node
+
+    return replace(
+        signature,
+        parameters=tuple(
+            replace(parameter, node=strip(parameter.node)) if parameter.node else parameter
+            for parameter in signature.parameters
+        ),
+    )
 
 
 @contextmanager

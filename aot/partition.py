@@ -13,6 +13,9 @@ from .capture import Captured
 from .errors import CaptureError
 from .sizes import Names
 
+# Operators whose schema says that they write, and that change nothing but how a tensor is seen.
+_VIEWS_ONLY = frozenset({"detach_", "requires_grad_"})
+
 # Operators that write to running statistics without saying so in their schema, and the argument that
 # says whether they do.
 _HIDDEN_WRITES = {
@@ -202,10 +205,12 @@ def _written(node: torch.fx.Node) -> Iterator[Any]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return
+    name = schema.name.partition("::")[2]
+    if name in _VIEWS_ONLY or torch.Tag.inplace_view in node.target.tags:
+        return
     for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
-    name = schema.name.partition("::")[2]
     flag = _HIDDEN_WRITES.get(name)
     if flag is not None and len(node.args) > flag and node.args[flag]:
         yield from node.args[3:5]

@@ -116,6 +116,9 @@ def relations(
     ranges = captured.bucket.ranges()
     fixed = captured.bucket.fixed()
     for text in found:
+        left, _, right = text.partition(" == ")
+        if left == right:
+            continue  # two axes of the same dim, each of which has a guard of its own
         share = _share(text, ranges, fixed, where)
         if share == 1.0:
             continue
