@@ -127,7 +127,7 @@ def _build_job(
     with watch.stage("compile") as said:
         compiled = compile_job(
             partitioned,
-            captured.tensors,
+            (*captured.tensors, *partitioned.state_tensors()),
             job.target,
             cache,
             lambda: sizes.relations(captured, names, job.id),
@@ -136,17 +136,22 @@ def _build_job(
         said.append("cached" if compiled.cached else "")
     files = compiled.job.library.files
     needed = {slot: partitioned.constants[slot] for slot in compiled.job.library.constants}
-    stored = weights.add(partitioned.constants, partitioned.weights)
+    stored = weights.add(partitioned)
     host = host_guards(job.target, files["model.so"], inductor.vector_flags())
+    guards = call_guards(
+        captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
+    )
     part = Part(
         id=job.id,
         form=LIBRARY,
         signature=captured.signature,
         bucket=job.bucket,
-        guards=(*host, *call_guards(captured.signature, job.bucket, compiled.job.relations)),
+        guards=(*host, *guards),
         outputs=partitioned.outputs,
         files=dict(files),
         constants={slot: stored[slot] for slot in needed},
+        state=weights.add_state(partitioned),
+        written=partitioned.written,
         reference=graph_source.write(partitioned.graph, job.id),
         target=job.target,
         options=inductor.describe_options(job.target),
@@ -166,9 +171,7 @@ def _verify(
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
     def check() -> tuple[Row, ...]:
-        return verify(
-            new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance
-        )
+        return verify(new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance)
 
     with watch.stage("verify") as said:
         rows, known = verify_once(new, cache.path, check)

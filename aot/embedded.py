@@ -48,10 +48,14 @@ def _part(spec: Spec, module: torch.nn.Module, bucket: Bucket, weights: WeightTa
         form=GRAPH,
         signature=captured.signature,
         bucket=bucket,
-        guards=call_guards(captured.signature, bucket, relations, graph=True),
+        guards=call_guards(
+            captured.signature, bucket, relations, written=partitioned.written, graph=True
+        ),
         outputs=partitioned.outputs,
         files={"graph.py": source.encode()},
-        constants=weights.add(partitioned.constants, partitioned.weights),
+        constants=weights.add(partitioned),
+        state=weights.add_state(partitioned),
+        written=partitioned.written,
         options={},
     )
 

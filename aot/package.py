@@ -30,6 +30,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
+        state, written: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -41,6 +42,8 @@ class Part:
     outputs: Node
     files: dict[str, bytes]
     constants: dict[str, str]
+    state: tuple[str, ...] = ()
+    written: tuple[int, ...] = ()
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str]
@@ -147,6 +150,8 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         outputs=part.outputs,
         files={file: add(file, data) for file, data in part.files.items()},
         constants=part.constants,
+        state=part.state,
+        written=part.written,
         reference=reference,
         target=part.target,
         options=part.options,

@@ -148,6 +148,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "neg": _FLAG,
     "conj": _FLAG,
     "requires_grad": _FLAG,
+    "shared": _FLAG,  # whether it overlaps in memory with another input
     # of an input that is a Python value: its type and repr
     "value": _TEXT,
     # of "dims"

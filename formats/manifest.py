@@ -22,11 +22,13 @@ class Weight:
         shape: the size of each axis.
         layout: "contiguous", or the axes from the outermost in memory to the innermost: "0,2,3,1".
             The tensor is stored with its axes in that order.
+        role: "parameter", "buffer" (both are in the model's state_dict) or "constant" (is not).
     """
 
     dtype: str
     shape: tuple[int, ...]
     layout: str = "contiguous"
+    role: str = "parameter"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +139,7 @@ def check(manifest: Manifest, where: str) -> None:
             raise ManifestError(place, found=found, expected=f"0..{len(manifest.signatures) - 1}")
         for section in (*variant.files.values(), *filter(None, [variant.reference])):
             _known(section, sections, place)
-        for name in variant.constants.values():
+        for name in (*variant.constants.values(), *variant.state):
             if manifest.weights is None or name not in manifest.weights.tensors:
                 raise ManifestError(place, found=f"constant {name!r}", expected="a listed weight")
         _check_guards(variant, manifest.signatures[variant.signature], place)

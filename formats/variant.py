@@ -28,6 +28,9 @@ class Variant:
             (and model.json where an operator is called back into torch), or graph.py.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
+        state: the weights that it takes behind the call's tensors and writes to in place: the state of
+            the model, which all variants share.
+        written: the indices of the call's tensors that it writes to in place.
         reference: name of the section with the graph this variant was compiled from, as source; it
             is what `tcbuild verify` holds the variant against. It takes the same constants and more.
         target: where it may run; None for a graph.
@@ -42,6 +45,8 @@ class Variant:
     outputs: Node
     files: dict[str, str]
     constants: dict[str, str]
+    state: tuple[str, ...] = ()
+    written: tuple[int, ...] = ()
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str] = field(default_factory=dict)

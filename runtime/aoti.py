@@ -53,3 +53,17 @@ class Library:
             )
         if tensors:
             self._runner.update_constant_buffer(dict(tensors), False, True, user_managed=True)
+
+    def bind_spare(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Bind a second set of constants, of the same form, that `flip` brings into use.
+
+        Torch keeps what is bound alive for as long as the process lives. So each of the two sets is
+        bound once, and new values are copied into the one that is not in use.
+        """
+        if tensors:
+            self._runner.update_constant_buffer(dict(tensors), True, True, user_managed=True)
+
+    def flip(self) -> None:
+        """Use the other set from the next call on; waits for calls that are running."""
+        if self.constants():
+            self._runner.swap_constant_buffer()

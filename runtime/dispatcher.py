@@ -13,9 +13,12 @@ from .alert import Alerter
 from .binding import Binder, Lookup, compile_lookup, memo_key
 from .errors import MissError
 from .miss import Explanation, Refusal
+from .observe import also_unshared
 from .program import Program
+from .state import State
 from .stats import Counter, Stats
 from .tensor_check import TensorCheck, exact_check
+from .weight_sets import Source, WeightSets
 
 MAX_KEYS: Final = 4096  # remembered for each signature; all are dropped when there are more
 MAX_ENTRIES: Final = 8  # under one key: calls of the same sizes that differ in something else
@@ -47,6 +50,8 @@ class Dispatcher:
         fallback: Callable[..., Any] | None,
         on_miss: str,
         alerter: Alerter,
+        weights: WeightSets,
+        state: State,
     ) -> None:
         self.manifest = manifest
         self._programs = tuple(programs)
@@ -54,6 +59,8 @@ class Dispatcher:
         self._fallback = fallback
         self._on_miss = on_miss
         self._alerter = alerter
+        self._weights = weights
+        self._state = state
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         self._lookups: list[Lookup] = [
@@ -98,10 +105,34 @@ class Dispatcher:
 
     def warmup(self) -> None:
         """Run each compiled variant once on drawn values, so that no call pays for a first time."""
-        for program in self._programs:
-            call = samples.draw(self.manifest, program.variant)
-            with torch.inference_mode():
-                program.run(list(call.tensors))
+
+        def run() -> None:
+            for program in self._programs:
+                call = samples.draw(self.manifest, program.variant)
+                with torch.inference_mode():
+                    program.run(list(call.tensors))
+
+        self._state.preserved(run)
+
+    def load_weights(self, source: Source) -> None:
+        """Replace the weights, also while other threads call: each call sees the old or the new ones.
+
+        The values are copied. The fallback module gets them too. The first time, memory for a second
+        set is allocated, which later swaps use again.
+
+        Args:
+            source: a state_dict of the model, or the path of a safetensors file or of an artifact.
+
+        Raises:
+            StateError: a weight is missing or has another dtype or shape, or tied weights differ;
+                nothing was replaced.
+        """
+        programs = (*self._programs, *self._embedded)
+        self._weights.replace(source, programs, self._fallback, self.manifest.name)
+
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """Return the buffers that the model writes to, by name: the tensors in use, not copies."""
+        return dict(self._state.tensors)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         accepted, explanation = self._choose(self._programs, args, kwargs)
@@ -146,7 +177,10 @@ class Dispatcher:
             if len(memo) >= MAX_KEYS and not entries:
                 memo.clear()
             if len(entries) < MAX_ENTRIES:
-                memo[key] = (*entries, (exact_check(tensors), program, dims))
+                check = exact_check(tensors)
+                if program.variant.written:
+                    check = also_unshared(check, program.variant.written)
+                memo[key] = (*entries, (check, program, dims))
 
     def _miss(
         self, explanation: Explanation, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -155,17 +189,29 @@ class Dispatcher:
         if self._on_miss == FALLBACK:
             if self._fallback is not None:
                 self._tell(explanation.guards, reason, "fallback module")
-                return self._fallback(*args, **kwargs)
+                return self._call_fallback(args, kwargs)
             accepted, beyond = self._choose(self._embedded, args, kwargs)
             if accepted is not None:
                 program, tensors, dims = accepted
                 self._tell(explanation.guards, reason, "embedded graph")
-                return program(tensors, dims)
+                with self._weights.reading():
+                    return program(tensors, dims)
             if self._embedded:
                 reason = f"{reason}; the embedded graph: {beyond.reason}"
         self._tell(explanation.guards, reason, "nothing")
         variants = ", ".join(program.variant.id for program in self._programs)
         raise MissError(self.manifest.name, found=reason, expected=f"a call for one of {variants}")
+
+    def _call_fallback(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        assert self._fallback is not None
+        with self._weights.reading():
+            if not self._state.tensors:
+                return self._fallback(*args, **kwargs)
+            with self._state.lock:
+                try:
+                    return self._fallback(*args, **kwargs)
+                finally:
+                    self._state.collect(self._fallback)
 
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()
