@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..formats.variant import LIBRARY
-from . import embedded, environment, graph_source, inductor, sizes
+from . import embedded, environment, graph_source, inductor, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
@@ -135,8 +135,6 @@ def _build_job(
         )
         said.append("cached" if compiled.cached else "")
     files = compiled.job.library.files
-    needed = {slot: partitioned.constants[slot] for slot in compiled.job.library.constants}
-    stored = weights.add(partitioned)
     host = host_guards(job.target, files["model.so"], inductor.vector_flags())
     guards = call_guards(
         captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
@@ -149,9 +147,10 @@ def _build_job(
         guards=(*host, *guards),
         outputs=partitioned.outputs,
         files=dict(files),
-        constants={slot: stored[slot] for slot in needed},
+        constants=weights.add(partitioned),
         state=weights.add_state(partitioned),
         written=partitioned.written,
+        operators=partitioned.providers(),
         reference=graph_source.write(partitioned.graph, job.id),
         target=job.target,
         options=inductor.describe_options(job.target),
@@ -171,7 +170,14 @@ def _verify(
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
     def check() -> tuple[Row, ...]:
-        return verify(new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance)
+        return verify(
+            new,
+            module=module,
+            inputs=spec.inputs,
+            tune=tune,
+            tolerance=spec.tolerance,
+            imports=operators.files(),
+        )
 
     with watch.stage("verify") as said:
         rows, known = verify_once(new, cache.path, check)

@@ -56,6 +56,7 @@ def _part(spec: Spec, module: torch.nn.Module, bucket: Bucket, weights: WeightTa
         constants=weights.add(partitioned),
         state=weights.add_state(partitioned),
         written=partitioned.written,
+        operators=partitioned.providers(),
         options={},
     )
 

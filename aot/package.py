@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..formats.bucket import Bucket
@@ -30,7 +30,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
-        state, written: as in Variant.
+        state, written, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -44,6 +44,7 @@ class Part:
     constants: dict[str, str]
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
+    operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str]
@@ -152,6 +153,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         constants=part.constants,
         state=part.state,
         written=part.written,
+        operators=part.operators,
         reference=reference,
         target=part.target,
         options=part.options,

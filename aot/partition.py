@@ -8,9 +8,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
 from ..formats.signature import Branch, DimLeaf, InputLeaf, Node, TensorLeaf
-from . import structure, writes
+from . import operators, structure, writes
 from .capture import Captured
 from .errors import CaptureError
+from .operators import Provider
 from .sizes import Names
 from .writes import Writes, storage_of
 
@@ -28,6 +29,7 @@ class Partitioned:
         written: the indices of the call's tensors that it writes to in place.
         weights: weights and state by name, dense.
         roles: what each of them is in the model: "parameter", "buffer" or "constant".
+        operators: the custom operators that it calls.
         outputs: what a call returns, its tensors numbered as `graph` returns them.
         names: the dimension that each symbol of the graph stands for.
     """
@@ -38,8 +40,13 @@ class Partitioned:
     written: tuple[int, ...]
     weights: Mapping[str, torch.Tensor]
     roles: Mapping[str, str]
+    operators: Mapping[str, Provider]
     outputs: Node
     names: Mapping[str, str]
+
+    def providers(self) -> dict[str, str]:
+        """Return the custom operators, each with the module that registers it."""
+        return {name: provider.module for name, provider in self.operators.items()}
 
     def state_tensors(self) -> tuple[torch.Tensor, ...]:
         """Return the state's tensors in the order in which `graph` takes them."""
@@ -101,6 +108,7 @@ def partition(captured: Captured, names: Names, where: str) -> Partitioned:
         written=tuple(i for i, node in enumerate(inputs) if node.name in written.inputs),
         weights=weights,
         roles=roles,
+        operators=operators.find(graph),
         outputs=outputs,
         names=names.symbols,
     )

@@ -62,6 +62,7 @@ def verify(
     inputs: Inputs | None = None,
     tune: Mapping[str, int] | None = None,
     tolerance: float = 2.0,
+    imports: Mapping[str, str] | None = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -72,6 +73,8 @@ def verify(
             says.
         tune: further sizes to check at, by dimension, besides the ends of each range.
         tolerance: how many times eager's own error is allowed.
+        imports: the files of modules that register the model's custom operators, by module; the ones
+            that Python finds by name need not be given.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -89,6 +92,9 @@ def verify(
             for request in requests
         ]
         (folder / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
+        modules = {m for v in artifact.manifest.variants for m in v.operators.values() if m}
+        files = {module: (imports or {}).get(module, "") for module in sorted(modules)}
+        (folder / "imports.json").write_text(json.dumps(files), encoding="utf-8")
         _replay(path, folder)
         rows: list[Row] = []
         for request, call in zip(requests, calls, strict=True):

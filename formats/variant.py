@@ -31,6 +31,8 @@ class Variant:
         state: the weights that it takes behind the call's tensors and writes to in place: the state of
             the model, which all variants share.
         written: the indices of the call's tensors that it writes to in place.
+        operators: the custom operators that it calls, each with the Python module that
+            registers it, or "" where that is not known.
         reference: name of the section with the graph this variant was compiled from, as source; it
             is what `tcbuild verify` holds the variant against. It takes the same constants and more.
         target: where it may run; None for a graph.
@@ -47,6 +49,7 @@ class Variant:
     constants: dict[str, str]
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
+    operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str] = field(default_factory=dict)

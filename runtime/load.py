@@ -9,7 +9,7 @@ import torch
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
 from . import fallback as fallbacks
-from . import host, program, weights
+from . import host, operators, program, weights
 from .alert import Alert, Alerter
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import HostError
@@ -42,6 +42,7 @@ def load(
         HostError: it has no variant for this machine, torch version or device.
         StateError: the weights do not fit the variants, or the fallback module has others.
         LibraryError: a library does not load.
+        OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
     """
     if on_miss not in (FALLBACK, RAISE):
@@ -52,6 +53,7 @@ def load(
         variants = host.usable(manifest, str(path))
         if torch.device(device).type != "cpu":
             raise HostError(path, found=f"device {str(device)!r}", expected="'cpu'")
+        operators.check(variants, str(path))
         tensors = weights.load(artifact, check=check_weights)
         state = State(variants, tensors)
         if fallback is not None:

@@ -6,12 +6,15 @@ The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
 Each call is made twice in a row, from fresh state, by four: `artifact`; `eager` and, once more, `again`,
 the graph that the variant was compiled from; `exact`, the same graph in double precision.
+`FOLDER/imports.json` has the modules to import first, by name, with their files.
 `result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
 the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
 `result-ID.json` gets `answered_by` and, by the same names, the leaves that are no tensors.
 `error.json` gets the error that stopped it, where there was one of ours.
 """
 
+import importlib
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -42,8 +45,10 @@ def main(argv: list[str]) -> int:
     """Answer the requests; return the exit code."""
     path, folder = Path(argv[0]), Path(argv[1])
     try:
-        model = load(path, on_miss="raise")
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
+        for name, file in json.loads((folder / "imports.json").read_text(encoding="utf-8")).items():
+            _import(name, file)
+        model = load(path, on_miss="raise")
         with Artifact(path) as artifact, torch.inference_mode():
             stored = weights.load(artifact)
             for request in requests:
@@ -136,6 +141,18 @@ class _Replay:
             for path, leaf in leaves.items():
                 kept = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
                 self._leaves[f"{who}/{number}/{path}"] = kept
+
+
+def _import(name: str, file: str) -> None:
+    """Import a module that registers operators: by name where Python finds it, else from its file."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        spec = importlib.util.spec_from_file_location(name, file) if file else None
+        if spec is None or spec.loader is None:
+            return  # loading will say which operator is missing
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
