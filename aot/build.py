@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from ..formats.variant import LIBRARY
-from . import embedded, environment, graph_source, inductor, operators, sizes
+from . import embedded, environment, examples, graph_source, inductor, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
@@ -20,9 +20,9 @@ from .partition import partition
 from .plan import Job, Plan
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
-from .spec import Spec
+from .spec import Call, Spec
 from .targets import host_guards
-from .verify import Row, refuse, verify, verify_once
+from .verify import Inputs, Row, refuse, verify, verify_once
 from .weight_table import WeightTable
 
 
@@ -76,7 +76,7 @@ def build(
                 producer=environment.producer(),
                 environment=environment.describe(),
             )
-        rows = _verify(spec, module, new, path, cache, watch) if spec.verify else ()
+        rows = _verify(spec, plan, module, new, path, cache, watch) if spec.verify else ()
         size = new.stat().st_size
     return Report(
         artifact=path,
@@ -111,6 +111,16 @@ def make_module(spec: Spec) -> torch.nn.Module:
     return module
 
 
+def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
+    """Return a function that makes example calls for the variants of a plan."""
+    jobs = {job.id: job for job in plan.jobs}
+
+    def make(variant: str, dims: Mapping[str, int]) -> Call:
+        return examples.chosen(module.forward, spec.inputs(dims), jobs[variant].choices)
+
+    return make
+
+
 def _build_job(
     spec: Spec,
     module: torch.nn.Module,
@@ -120,7 +130,7 @@ def _build_job(
     watch: "_Watch",
 ) -> tuple[Part, JobReport]:
     with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id)
+        captured = capture(spec, module, job.bucket, job.id, job.choices)
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
@@ -165,7 +175,13 @@ def _build_job(
 
 
 def _verify(
-    spec: Spec, module: torch.nn.Module, new: Path, path: Path, cache: JobCache, watch: "_Watch"
+    spec: Spec,
+    plan: Plan,
+    module: torch.nn.Module,
+    new: Path,
+    path: Path,
+    cache: JobCache,
+    watch: "_Watch",
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
@@ -173,7 +189,7 @@ def _verify(
         return verify(
             new,
             module=module,
-            inputs=spec.inputs,
+            inputs=calls_of(spec, plan, module),
             tune=tune,
             tolerance=spec.tolerance,
             imports=operators.files(),

@@ -29,7 +29,7 @@ from .errors import VerifyError
 from .numerics import Verdict, equal, judge
 from .spec import Call
 
-Inputs = Callable[[Mapping[str, int]], Call]
+Inputs = Callable[[str, Mapping[str, int]], Call]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def verify(
     Args:
         path: of the artifact.
         module: the model; without it, the graph that each variant was compiled from stands for it.
-        inputs: makes calls of given sizes for `module`; without it, values are drawn as the artifact
+        inputs: makes calls for `module`, from a variant's identifier and sizes; without it, values are drawn as the artifact
             says.
         tune: further sizes to check at, by dimension, besides the ends of each range.
         tolerance: how many times eager's own error is allowed.
@@ -185,7 +185,7 @@ def _save_inputs(
     module: torch.nn.Module, request: dict[str, Any], inputs: Inputs, folder: Path
 ) -> Call:
     """Write the tensors of a call made by the spec; return the call."""
-    args, kwargs = inputs(request["dims"])
+    args, kwargs = inputs(request["variant"], request["dims"])
     leaves = structure.leaves(module.forward, (args, kwargs))
     tensors = [structure.dense(t.detach()) for t in leaves if isinstance(t, torch.Tensor)]
     request["inputs"] = f"{request['id']}.safetensors"
