@@ -16,6 +16,7 @@ from .errors import ModelError, OutputError
 from .guards import call_guards
 from .job_cache import JobCache
 from .package import Part, aside, package
+from .padding import padding
 from .partition import partition
 from .plan import Job, Plan
 from .progress import Event, Progress, silent
@@ -134,6 +135,7 @@ def _build_job(
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
+        padded = padding(spec, module, job, partitioned)
     with watch.stage("compile") as said:
         compiled = compile_job(
             partitioned,
@@ -155,13 +157,15 @@ def _build_job(
         signature=captured.signature,
         bucket=job.bucket,
         guards=(*host, *guards),
-        outputs=partitioned.outputs,
+        outputs=padded.outputs if padded else partitioned.outputs,
         files=dict(files),
         constants=weights.add(partitioned),
         state=weights.add_state(partitioned),
         written=partitioned.written,
         operators=partitioned.providers(),
-        reference=graph_source.write(partitioned.graph, job.id),
+        pad=padded.pad if padded else {},
+        fill=padded.fill if padded else {},
+        reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
         target=job.target,
         options=inductor.describe_options(job.target),
     )

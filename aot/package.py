@@ -30,7 +30,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
-        state, written, operators: as in Variant.
+        state, written, pad, fill, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -44,6 +44,8 @@ class Part:
     constants: dict[str, str]
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
+    pad: dict[str, int] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
@@ -153,6 +155,8 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         constants=part.constants,
         state=part.state,
         written=part.written,
+        pad=part.pad,
+        fill=part.fill,
         operators=part.operators,
         reference=reference,
         target=part.target,

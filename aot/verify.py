@@ -5,6 +5,7 @@ Each call is made twice in a row, from fresh state. The rule is in numerics.py.
 
 import copy
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -145,7 +146,7 @@ def refuse(rows: Sequence[Row], path: object) -> None:
 def _requests(manifest: Manifest, tune: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     for variant in manifest.variants:
         if variant.form == LIBRARY:
-            for dims in _sizes(variant, tune):
+            for dims in _sizes(variant, manifest.variants, tune):
                 yield {
                     "id": f"{manifest.variants.index(variant)}-{'-'.join(map(str, dims.values()))}",
                     "variant": variant.id,
@@ -155,18 +156,33 @@ def _requests(manifest: Manifest, tune: Mapping[str, int]) -> Iterator[dict[str,
                 }
 
 
-def _sizes(variant: Variant, tune: Mapping[str, int]) -> list[dict[str, int]]:
-    """Return the sizes to check a variant at: both ends of each range, and the tuning size."""
+def _sizes(
+    variant: Variant, others: Sequence[Variant], tune: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Return the sizes to check a variant at: both ends of each range, and the tuning size.
+
+    For a dimension that is padded, the bucket's size, one less, and the smallest that no smaller
+    bucket serves; all combinations of these.
+    """
     relations = [guard for guard in variant.guards if guard.fact == "relation"]
+    padded = itertools.product(*(_padded(variant, others, name) for name in variant.pad))
     chosen: list[dict[str, int]] = []
-    for pick in (_low, _tuned(tune), _high):
+    for sizes, pick in itertools.product(list(padded), (_low, _tuned(tune), _high)):
         dims = {
             name: size if isinstance(size, int) else pick(name, size)
             for name, size in variant.bucket.dims.items()
         }
+        dims.update(zip(variant.pad, sizes, strict=True))
         if dims not in chosen and all(guard.accepts(True, dims) for guard in relations):
             chosen.append(dims)
     return chosen
+
+
+def _padded(variant: Variant, others: Sequence[Variant], name: str) -> list[int]:
+    size = variant.bucket.fixed()[name]
+    smaller = [o.bucket.fixed()[name] for o in others if name in o.pad]
+    below = max((other for other in smaller if other < size), default=variant.pad[name] - 1)
+    return sorted({below + 1, max(below + 1, size - 1), size})
 
 
 def _low(_: str, size: Range) -> int:
@@ -253,10 +269,12 @@ def _compare(
             yield row(path, Verdict(problem=f"call {number}: {value}, eager {expected}"))
     for key, answer in made.items():
         who, _, rest = key.partition("/")
-        if who == "artifact":
+        if who in ("artifact", "noise"):
             number, _, path = rest.partition("/")
+            call = "" if number == "1" else " (second call)"
+            padding = " (noise in the padding)" if who == "noise" else ""
             yield from (
-                row(path if number == "1" else f"{path} (second call)", verdict)
+                row(f"{path}{call}{padding}", verdict)
                 for verdict in _verdicts(made, answer, rest, model, tolerance)
             )
 

@@ -7,13 +7,14 @@ from typing import Any, Final
 import torch
 
 from ..formats.manifest import Manifest
-from ..formats.tree import StructureError
-from . import observe, samples
+from . import samples
 from .alert import Alerter
 from .binding import Binder, Lookup, compile_lookup, memo_key
+from .choice import Choice, choose
 from .errors import MissError
-from .miss import Explanation, Refusal
+from .miss import Explanation
 from .observe import also_unshared
+from .padding import Padded
 from .program import Program
 from .state import State
 from .stats import Counter, Stats
@@ -27,7 +28,7 @@ FALLBACK: Final = "fallback"
 RAISE: Final = "raise"
 
 # A call that was accepted: what is the same in every such call, who answered, with which sizes.
-Entry = tuple[TensorCheck, Program, dict[str, int]]
+Entry = tuple[TensorCheck, Program | Padded, dict[str, int]]
 
 
 class Dispatcher:
@@ -101,16 +102,21 @@ class Dispatcher:
             hits={program.variant.id: program.hits.read() for program in self._programs},
             misses=self._alerter.counts(),
             fallbacks={name: counter.read() for name, counter in self._served.items()},
+            padded={p.variant.id: p.padding.read() for p in self._programs if p.variant.pad},
         )
 
     def warmup(self) -> None:
-        """Run each compiled variant once on drawn values, so that no call pays for a first time."""
+        """Run each compiled variant on drawn values, so that no call pays for a first time.
+
+        What each takes is measured: from then on a call that must be padded goes to the variant that
+        is cheapest, not merely the next in size. The state of the model stays as it is.
+        """
 
         def run() -> None:
             for program in self._programs:
                 call = samples.draw(self.manifest, program.variant)
                 with torch.inference_mode():
-                    program.run(list(call.tensors))
+                    program.measure(call.tensors)
 
         self._state.preserved(run)
 
@@ -135,52 +141,32 @@ class Dispatcher:
         return dict(self._state.tensors)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        accepted, explanation = self._choose(self._programs, args, kwargs)
-        if accepted is None:
+        choice, explanation = self._choose(self._programs, args, kwargs)
+        if choice is None:
             return self._miss(explanation, args, kwargs)
-        program, tensors, dims = accepted
-        self._remember(program, tensors, dims)
-        program.hits.add()
-        return program(tensors, dims)
+        self._remember(choice)
+        return choice.answer()
 
     def _choose(
         self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Program, tuple[torch.Tensor, ...], dict[str, int]] | None, Explanation]:
-        refusals: dict[str, tuple[Refusal, ...]] = {}
-        for index, binder in enumerate(self._binders):
-            mine = [program for program in programs if program.variant.signature == index]
-            try:
-                leaves = binder.bind(args, kwargs)
-            except StructureError as error:
-                refusal = Refusal("structure", str(error))
-                refusals.update({program.variant.id: (refusal,) for program in mine})
-                continue
-            dims = observe.sizes(binder.signature, leaves)
-            for program in mine:
-                refused = observe.refusals(program.guards, leaves, dims)
-                if not refused:
-                    tensors = tuple(leaves[path] for path, _ in binder.signature.tensors())
-                    explanation = Explanation(variant=program.variant.id, refusals=refusals)
-                    return (program, tensors, dims), explanation  # type: ignore[return-value]
-                refusals[program.variant.id] = tuple(refused)
-        return None, Explanation(variant=None, refusals=refusals)
+    ) -> tuple[Choice | None, Explanation]:
+        return choose(self._binders, programs, args, kwargs)
 
-    def _remember(
-        self, program: Program, tensors: tuple[torch.Tensor, ...], dims: dict[str, int]
-    ) -> None:
+    def _remember(self, choice: Choice) -> None:
         """Let the next call like this one skip the guards."""
-        index = program.variant.signature
-        key = memo_key(self.manifest.signatures[index], tensors)
+        index = choice.program.variant.signature
+        key = memo_key(self.manifest.signatures[index], choice.tensors)
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())
             if len(memo) >= MAX_KEYS and not entries:
                 memo.clear()
             if len(entries) < MAX_ENTRIES:
-                check = exact_check(tensors)
-                if program.variant.written:
-                    check = also_unshared(check, program.variant.written)
-                memo[key] = (*entries, (check, program, dims))
+                check = exact_check(choice.tensors)
+                written = choice.program.variant.written
+                if written:
+                    check = also_unshared(check, written)
+                memo[key] = (*entries, (check, choice.program, choice.dims))
 
     def _miss(
         self, explanation: Explanation, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -190,12 +176,11 @@ class Dispatcher:
             if self._fallback is not None:
                 self._tell(explanation.guards, reason, "fallback module")
                 return self._call_fallback(args, kwargs)
-            accepted, beyond = self._choose(self._embedded, args, kwargs)
-            if accepted is not None:
-                program, tensors, dims = accepted
+            choice, beyond = self._choose(self._embedded, args, kwargs)
+            if choice is not None:
                 self._tell(explanation.guards, reason, "embedded graph")
                 with self._weights.reading():
-                    return program(tensors, dims)
+                    return choice.answer()
             if self._embedded:
                 reason = f"{reason}; the embedded graph: {beyond.reason}"
         self._tell(explanation.guards, reason, "nothing")

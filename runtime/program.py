@@ -1,5 +1,6 @@
 """A variant that is loaded and bound to its weights: tensors in, tensors out."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from . import library_files
 from .aoti import Library
 from .graph_source import Graph
 from .state import State
-from .stats import Counter
+from .stats import Counter, Waste
 
 LIBRARY_FILE = "model.so"
 SOURCE_FILE = "graph.py"
@@ -49,6 +50,8 @@ class Program:
         guards: the guards that depend on the call and the process; the host's have been checked.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
+        padding: what of them was padded up to its bucket.
+        seconds: what one run takes, as far as it was measured.
         result: puts the program's outputs into what the model returns.
     """
 
@@ -56,10 +59,22 @@ class Program:
         self.variant = variant
         self.guards = tuple(guard for guard in variant.guards if guard.subject != HOST)
         self.hits = Counter()
+        self.padding = Waste()
+        self.seconds: float | None = None
         self.result = _result(variant.outputs)
         self._bound = bound
         writes = variant.state or variant.written
         self.run: Run = state.around(variant, bound.run) if writes else bound.run
+
+    def measure(self, tensors: Tensors) -> None:
+        """Run on a drawn call a few times and keep the median in `seconds`."""
+        self.run(list(tensors))
+        took = []
+        for _ in range(3):
+            began = time.perf_counter()
+            self.run(list(tensors))
+            took.append(time.perf_counter() - began)
+        self.seconds = sorted(took)[1]
 
     def bind_spare(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Bind the program to a second set of weights, given by their names in the model."""

@@ -4,8 +4,9 @@ The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
     {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null}
 
-Each call is made twice in a row, from fresh state, by four: `artifact`; `eager` and, once more, `again`,
-the graph that the variant was compiled from; `exact`, the same graph in double precision.
+Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, once more, `again`,
+the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
+call is padded, by `noise`: the variant with noise in the padding.
 `FOLDER/imports.json` has the modules to import first, by name, with their files.
 `result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
 the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
@@ -34,7 +35,9 @@ from .dispatcher import Dispatcher
 from .exact import DoublePrecision, double
 from .graph_source import Graph
 from .load import load
+from .padding import Padded
 from .program import Program
+from .program import load as load_program
 from .state import State
 
 Tensors = tuple[torch.Tensor, ...]
@@ -94,6 +97,8 @@ class _Replay:
         args, kwargs = arguments(self.signature, inputs)
         explanation = self._model.explain(*args, **kwargs)
         self._twice("artifact", self._by_model, inputs, self._model.state())
+        if self.variant.pad:
+            self._twice("noise", self._by_noise(call.dims), inputs, {})
         if self.variant.reference is not None:
             for who in ("eager", "again"):
                 self._by_graph(who, self.variant.reference, inputs, call.dims, torch.clone)
@@ -110,6 +115,13 @@ class _Replay:
     def _by_model(self, inputs: Tensors) -> Any:
         args, kwargs = arguments(self.signature, inputs)
         return self._model(*args, **kwargs)
+
+    def _by_noise(self, dims: Mapping[str, int]) -> Callable[[Tensors], Any]:
+        """Answer by the variant, with noise wherever the padding may hold anything."""
+        loaded = load_program(self.variant, self._artifact, self._stored, State([], {}))
+        noise = torch.Generator().manual_seed(1)
+        padded = Padded(loaded, self.signature, dims, noise)
+        return lambda tensors: padded.result(padded.run(list(tensors)), tensors, dims)
 
     def _by_graph(
         self,

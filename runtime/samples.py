@@ -53,13 +53,18 @@ def _size(size: int | Range) -> int:
 
 def _tensor(leaf: TensorLeaf, dims: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
     shape = [size if isinstance(size, int) else int(evaluate(size, dims)) for size in leaf.shape]
+    return in_layout(values(leaf, shape, generator), leaf.layout)
+
+
+def values(leaf: TensorLeaf, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """Draw a tensor of values like those that an input was recorded with."""
     dtype: torch.dtype = getattr(torch, leaf.dtype)
     sample = leaf.sample
     if dtype.is_floating_point or dtype.is_complex:
-        values = torch.randn(shape, generator=generator) * sample.std + sample.mean
+        drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
     else:
-        values = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
-    return in_layout(values.to(dtype), leaf.layout)
+        drawn = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
+    return drawn.to(dtype)
 
 
 def in_layout(tensor: torch.Tensor, layout: str) -> torch.Tensor:
