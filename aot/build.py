@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..formats.variant import LIBRARY
-from . import embedded, environment, examples, graph_source, inductor, operators, sizes
+from . import embedded, environment, examples, frozen, graph_source, inductor, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
@@ -76,6 +76,7 @@ def build(
                 source=spec.source,
                 producer=environment.producer(),
                 environment=environment.describe(),
+                frozen=frozen.find(module),
             )
         rows = _verify(spec, plan, module, new, path, cache, watch) if spec.verify else ()
         size = new.stat().st_size

@@ -61,6 +61,7 @@ def package(
     source: str,
     producer: str,
     environment: dict[str, str],
+    frozen: dict[str, str],
 ) -> None:
     """Write an artifact to `path`, which is not its final name: see `aside`."""
     contents: dict[str, Content] = {}
@@ -81,6 +82,7 @@ def package(
         sections=(),
         weights=weights.record(WEIGHTS),
         environment=environment,
+        frozen=frozen,
         model=source,
     )
     if manifest.weights is not None:

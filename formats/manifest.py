@@ -59,6 +59,8 @@ class Manifest:
         weights: None where the model has none.
         requires: features that a reader must know (see version.py).
         environment: what the artifact was built with, by name: torch, compiler, ...
+        frozen: the plain Python values that the model's modules held as attributes, as text: what the
+            code read of them is a constant of the compiled programs.
         model: where the model came from, as the spec says it.
     """
 
@@ -70,6 +72,7 @@ class Manifest:
     weights: Weights | None = None
     requires: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    frozen: dict[str, str] = field(default_factory=dict)
     model: str = ""
 
     def section(self, name: str) -> Section:

@@ -41,6 +41,8 @@ def choose(
     programs: Sequence[Program],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    *,
+    training: bool = False,
 ) -> tuple[Choice | None, Explanation]:
     """Return the first program whose guards all hold, else the cheapest that the call is padded up to.
 
@@ -48,7 +50,13 @@ def choose(
         binders: one for each signature, in the manifest's order.
         programs: to choose from, in order.
         args, kwargs: the call.
+        training: whether the model is to train: no program for inference is right then.
     """
+    if training:
+        refusal = Refusal("module.training", "module.training: expected False, found True")
+        return None, Explanation(
+            variant=None, refusals={p.variant.id: (refusal,) for p in programs}
+        )
     refusals: dict[str, tuple[Refusal, ...]] = {}
     padded: list[tuple[Program, Choice]] = []
     for index, binder in enumerate(binders):

@@ -62,10 +62,11 @@ class Dispatcher:
         self._alerter = alerter
         self._weights = weights
         self._state = state
+        self._training = _training(fallback)
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         self._lookups: list[Lookup] = [
-            compile_lookup(signature, memo)
+            compile_lookup(signature, memo, self._training)
             for signature, memo in zip(manifest.signatures, self._memos, strict=True)
         ]
         self._lock = threading.Lock()
@@ -150,12 +151,12 @@ class Dispatcher:
     def _choose(
         self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Choice | None, Explanation]:
-        return choose(self._binders, programs, args, kwargs)
+        return choose(self._binders, programs, args, kwargs, training=self._training())
 
     def _remember(self, choice: Choice) -> None:
         """Let the next call like this one skip the guards."""
         index = choice.program.variant.signature
-        key = memo_key(self.manifest.signatures[index], choice.tensors)
+        key = memo_key(self.manifest.signatures[index], choice.tensors, self._training())
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())
@@ -201,3 +202,10 @@ class Dispatcher:
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()
         self._alerter.miss(guards, reason, served_by)
+
+
+def _training(module: object) -> Callable[[], bool]:
+    """Return a function that tells whether a module is in training mode."""
+    if isinstance(module, torch.nn.Module):
+        return lambda: module.training
+    return lambda: False
