@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from .package import Part, aside, package
 from .padding import padding
 from .partition import partition
 from .plan import Job, Plan
+from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
 from .spec import Call, Spec
@@ -31,6 +32,7 @@ def build(
     spec: Spec,
     out: str | os.PathLike[str],
     *,
+    only: Sequence[str] = (),
     progress: Progress = silent,
     cache: JobCache | None = None,
 ) -> Report:
@@ -42,6 +44,7 @@ def build(
     Args:
         spec: what to build.
         out: path of the `.tcb` file; replaced as a whole when the new one is complete.
+        only: patterns of the ids of the jobs to build, as in `Plan.only`; all jobs where left out.
         progress: called with an Event when a stage of a job begins and ends.
         cache: of finished jobs; the user's own where left out.
 
@@ -52,7 +55,7 @@ def build(
     path, cache = Path(out), cache or JobCache()
     if not path.parent.is_dir():
         raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
-    plan = Plan.of(spec)
+    plan = Plan.of(spec).only(only)
     module = make_module(spec)
     weights = WeightTable()
     built = [
@@ -74,7 +77,7 @@ def build(
                 parts,
                 weights,
                 source=spec.source,
-                producer=environment.producer(),
+                producer=producer(),
                 environment=environment.describe(),
                 frozen=frozen.find(module),
             )
@@ -201,7 +204,7 @@ def _verify(
         )
 
     with watch.stage("verify") as said:
-        rows, known = verify_once(new, cache.path, check)
+        rows, known = verify_once(new, cache.path, spec.tolerance, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         refuse(rows, path)
     return rows

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -12,6 +13,9 @@ from . import environment, inductor
 from .fingerprint import fingerprint
 from .job_cache import FinishedJob, JobCache
 from .partition import Partitioned
+from .writing import writing
+
+_ROOM: Final = "set TCBUILD_CACHE and TMPDIR to folders with room for what is compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +47,20 @@ def compile_job(
 
     Raises:
         CompileError: compilation failed.
+        OutputError: the cache or the folder for temporary files cannot be written to.
     """
     options = inductor.describe_options(target)
     key = fingerprint(
         partitioned.graph, tensors, partitioned.names, environment.describe(), options
     )
-    found = cache.get(key)
-    if found is not None:
-        return Compiled(job=found, cached=True)
-    with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
-        made = inductor.compile_graph(
-            partitioned.graph, tensors, target, Path(folder), cache.path, where
-        )
-    compiled = FinishedJob(library=made, relations=relations())
-    cache.put(key, compiled)
+    with writing(cache.path, tip=_ROOM):
+        found = cache.get(key)
+        if found is not None:
+            return Compiled(job=found, cached=True)
+        with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
+            made = inductor.compile_graph(
+                partitioned.graph, tensors, target, Path(folder), cache.path, where
+            )
+        compiled = FinishedJob(library=made, relations=relations())
+        cache.put(key, compiled)
     return Compiled(job=compiled, cached=False)

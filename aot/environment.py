@@ -1,6 +1,5 @@
 """What a build depends on besides its inputs."""
 
-import importlib.metadata
 import platform
 
 import torch
@@ -19,11 +18,3 @@ def describe() -> dict[str, str]:
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
     }
-
-
-def producer() -> str:
-    """Return the name and version of this package."""
-    try:
-        return f"tcbuild {importlib.metadata.version('tcbuild')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "tcbuild"

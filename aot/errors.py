@@ -1,5 +1,8 @@
 """What can go wrong on the way from a spec to an artifact. One exit code for each class."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..formats.errors import TcbuildError
 
 
@@ -7,6 +10,11 @@ class SpecError(TcbuildError):
     exit_code = 20
     problem = "the spec is not valid"
     default_tip = "README.md explains every key of the spec; tcbuild init writes a commented one"
+
+
+class NoJobError(SpecError):
+    problem = "no job of the plan is meant"
+    default_tip = "tcbuild plan SPEC prints the id of every job"
 
 
 class ModelError(TcbuildError):
@@ -53,3 +61,17 @@ class ToolError(TcbuildError):
 
     exit_code = 26
     problem = "the build environment is incomplete"
+
+
+def relayed(record: Mapping[str, Any]) -> TcbuildError:
+    """Return an error of the process that answers calls, as it recorded it.
+
+    Its class has the name, the words and the exit code of the runtime's, which the builder does not
+    import.
+    """
+    names = {"exit_code": record["exit_code"], "problem": record["problem"]}
+    kind = type(record["class"], (TcbuildError,), names)
+    error: TcbuildError = kind(
+        record["where"], found=record["found"], expected=record["expected"], tip=record["tip"]
+    )
+    return error

@@ -110,17 +110,18 @@ def _serial_where_small() -> Iterator[None]:
     from torch._inductor import config
     from torch._inductor.codegen import cpp
 
-    decide = cpp.CppKernel.decide_parallel_depth
+    kernel: Any = cpp.CppKernel
+    decide = kernel.decide_parallel_depth
 
     def by_work(self: Any, *args: Any, **kwargs: Any) -> Any:
         with config.patch({"cpp.dynamic_threads": False}):
             return decide(self, *args, **kwargs)
 
-    cpp.CppKernel.decide_parallel_depth = by_work
+    kernel.decide_parallel_depth = by_work
     try:
         yield
     finally:
-        cpp.CppKernel.decide_parallel_depth = decide
+        kernel.decide_parallel_depth = decide
 
 
 def vector_flags() -> str:

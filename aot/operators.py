@@ -49,10 +49,10 @@ def find(graph: torch.fx.GraphModule) -> dict[str, Provider]:
     """Return the custom operators of a graph and its subgraphs, by qualified name."""
     found: dict[str, Provider] = {}
     for node in graph.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            if node.target.namespace not in _TORCH:
-                name = node.target._schema.name
-                found[name] = _provider(name)
+        is_operator = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        if is_operator and node.target.namespace not in _TORCH:
+            name = node.target._schema.name
+            found[name] = _provider(name)
     for child in graph.children():
         if isinstance(child, torch.fx.GraphModule):
             found.update(find(child))

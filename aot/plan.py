@@ -1,12 +1,14 @@
 """Everything there is to compile, in order, before anything is compiled."""
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from ..formats.bucket import Bucket
 from ..formats.target import Target
 from . import targets
+from .errors import NoJobError
 from .spec import Spec
 
 
@@ -70,6 +72,25 @@ class Plan:
                 for bucket in buckets
             ),
         )
+
+    def only(self, patterns: Sequence[str]) -> "Plan":
+        """Return the plan with only the jobs whose id one of the patterns matches; all for none.
+
+        Args:
+            patterns: with `*` and `?`, as in file names: `batch=8,*`.
+
+        Raises:
+            NoJobError: a pattern matches no job.
+        """
+        ids = [job.id for job in self.jobs]
+        for pattern in patterns:
+            if not any(fnmatchcase(id, pattern) for id in ids):
+                expected = f"one that matches some of: {'; '.join(ids)}"
+                raise NoJobError(self.name, found=f"the pattern {pattern!r}", expected=expected)
+        chosen = (
+            job for job in self.jobs if any(fnmatchcase(job.id, pattern) for pattern in patterns)
+        )
+        return replace(self, jobs=tuple(chosen)) if patterns else self
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.jobs)} job{'s' if len(self.jobs) != 1 else ''}"]

@@ -9,7 +9,7 @@ class Event:
     """One stage of one job began or ended.
 
     Attributes:
-        stage: "capture", "compile", "package" or "verify".
+        stage: "capture", "compile", "embed", "package" or "verify".
         job: the identifier of the job; the model's name where the stage is for all.
         index, total: of the job among the stage's jobs, from 1.
         seconds: how long it took; None where it only began.

@@ -1,14 +1,15 @@
 """What a build did, for people and for pipelines."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import OutputError
+from .writing import writing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,11 @@ class Report:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+def json_text(value: object) -> str:
+    """Return records as JSON; numbers that JSON does not have (inf, nan) become null."""
+    return json.dumps(_plain(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
 def write_json(value: object, path: str | os.PathLike[str]) -> None:
     """Write a report as JSON, by rename.
 
@@ -73,9 +79,8 @@ def write_json(value: object, path: str | os.PathLike[str]) -> None:
         OutputError: it cannot be written; nothing is left under `path`.
     """
     target = Path(path)
-    data = asdict(value) if hasattr(value, "__dataclass_fields__") else value  # type: ignore[call-overload]
-    text = json.dumps(data, indent=2, sort_keys=True, default=str) + "\n"
-    try:
+    text = json_text(value)
+    with writing(path, tip="pass another path"):
         descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -85,5 +90,15 @@ def write_json(value: object, path: str | os.PathLike[str]) -> None:
         except BaseException:
             os.unlink(aside)
             raise
-    except OSError as error:
-        raise OutputError(path, found=error.strerror, expected="a path to write to") from error
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -9,9 +9,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.printers import PythonPrinter
 
+from ..formats import expression
 from ..formats.bucket import Range
-from ..formats.errors import ManifestError
-from ..formats.expression import evaluate
+from ..formats.errors import FormatError
+from ..formats.expression import holds
 from .capture import Captured
 from .errors import CaptureError
 
@@ -150,13 +151,11 @@ def _share(
     tried = list(itertools.islice(itertools.product(*spans), MAX_CHECKED))
     complete = complete and len(tried) < MAX_CHECKED
     try:
-        held = sum(
-            evaluate(text, {**fixed, **dict(zip(ranges, sizes, strict=True))}) is True
-            for sizes in tried
-        )
-    except ManifestError as error:
+        expression.check(text, bool, frozenset({*fixed, *ranges}), where)
+    except FormatError as error:
         expected = "a relation between sizes that can be checked at run time"
         raise CaptureError(where, found=error.found, expected=expected) from None
+    held = sum(holds(text, {**fixed, **dict(zip(ranges, sizes, strict=True))}) for sizes in tried)
     if held == len(tried):
         return 1.0 if complete else None  # tried on some sizes only: keep the guard
     return held / len(tried)

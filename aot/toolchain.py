@@ -36,11 +36,16 @@ def compiler() -> str:
 @functools.cache
 def version() -> str:
     """Return the first line of the compiler's own version text."""
-    done = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ToolError(
-            compiler(), found=done.stderr.strip(), expected="a working compiler", tip=_HOW
+    expected = "a working compiler"
+    try:
+        done = subprocess.run(
+            [compiler(), "--version"], capture_output=True, text=True, check=False
         )
+    except OSError as error:
+        raise ToolError(compiler(), found=error.strerror, expected=expected, tip=_HOW) from error
+    if done.returncode or not done.stdout:
+        found = done.stderr.strip() or f"exit code {done.returncode}"
+        raise ToolError(compiler(), found=found, expected=expected, tip=_HOW)
     return done.stdout.splitlines()[0]
 
 

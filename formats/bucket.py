@@ -5,7 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """A closed range of sizes; `max` is None where there is no upper bound."""
+    """A closed range of sizes.
+
+    Attributes:
+        min: the smallest, at least 0.
+        max: the largest; None where there is no upper bound.
+    """
 
     min: int
     max: int | None = None
@@ -19,9 +24,10 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """The sizes one variant serves, by dimension name.
+    """The sizes one variant serves. `str(bucket)` is how identifiers have it: `batch=8,seq=2..512`.
 
-    `str(bucket)` is the form used in identifiers: `batch=8,seq=2..512`.
+    Attributes:
+        dims: one size or one range for each dimension, by its name.
     """
 
     dims: dict[str, int | Range]

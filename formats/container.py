@@ -1,8 +1,10 @@
 """The `.tcb` file: header, manifest, sections. SPEC.md describes the bytes."""
 
+import contextlib
 import hashlib
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+import xxhash
+
 from . import section as sections
+from . import weights
 from .errors import (
     DigestError,
     NotAnArtifactError,
@@ -20,14 +25,13 @@ from .errors import (
     VersionError,
 )
 from .manifest import Manifest
-from .section import RAW, ZSTD, Section
+from .safetensors_header import read_header
+from .section import PAGE, RAW, ZSTD, Section
 from .version import CURRENT, OLDEST
 
 MAGIC: Final = b"\x89TCB\r\n\x1a\n"
 # magic, version, reserved (0), length of the manifest, length of the file, sha256 of the manifest
 HEADER: Final = struct.Struct("<8sIIQQ32s")
-PAGE: Final = 4096  # the data starts at a multiple of it, and so do the weights
-ALIGN: Final = 64  # what every other section starts at a multiple of
 MAX_MANIFEST: Final = 64 << 20
 
 
@@ -47,7 +51,7 @@ class Content:
 
 
 class Artifact:
-    """A `.tcb` file that is open for reading; the file stays mapped until `close`.
+    """A `.tcb` file that is open for reading.
 
     Attributes:
         path: of the file.
@@ -64,28 +68,33 @@ class Artifact:
         """
         self.path = Path(path)
         where = str(self.path)
-        with self.path.open("rb") as file:
-            length = os.fstat(file.fileno()).st_size
-            if length < HEADER.size:
-                head = file.read(len(MAGIC))
-                if not MAGIC.startswith(head) or not head:
-                    raise NotAnArtifactError(where, found=f"{head!r}", expected=f"{MAGIC!r}")
-                expected = f"at least {HEADER.size} bytes"
-                raise TruncatedError(where, found=f"{length} bytes", expected=expected)
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._view = memoryview(self._map)
+        if not stat.S_ISREG(self.path.stat().st_mode):  # to open a pipe would wait for its writer
+            raise NotAnArtifactError(where, found="no regular file", expected="a file")
+        self._file = self.path.open("rb")
+        self._view = memoryview(b"")
         try:
-            end = _read_header(self._view, length, where)
-            self.manifest = Manifest.from_bytes(bytes(self._view[HEADER.size : end]), where)
-            self.data = _align(end, PAGE)
+            length = os.fstat(self._file.fileno()).st_size
+            if length < HEADER.size:
+                _refuse_short(self._file.read(len(MAGIC)), length, where)
+            self._map = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ)
+            self._view = memoryview(self._map)
+            self._end = _read_header(self._view, where)
+            body = bytes(self._view[HEADER.size : self._end])
+            self.manifest = Manifest.from_bytes(body, where)
+            self.data = _align(self._end, PAGE)
             sections.check_table(self.manifest.sections, length - self.data, where)
         except BaseException:
             self.close()
             raise
 
     def stored(self, name: str) -> memoryview:
-        """Return the stored bytes of a section, as a view of the mapped file."""
-        section = self.manifest.section(name)
+        """Return the stored bytes of a section, as a view of the mapped file.
+
+        Raises:
+            SectionError: there is no such section.
+            ValueError: the artifact is closed.
+        """
+        section = self._section(name)
         start = self.data + section.offset
         return self._view[start : start + section.length]
 
@@ -93,10 +102,11 @@ class Artifact:
         """Return the decoded bytes of a section, checked against what the manifest says of them.
 
         Raises:
-            SectionError: they do not decode.
-            DigestError: they are not the bytes that were recorded.
+            SectionError: there is no such section, or it does not decode.
+            DigestError: the bytes are not the ones that were recorded.
+            ValueError: the artifact is closed.
         """
-        return sections.unpack(self.manifest.section(name), self.stored(name), str(self.path))
+        return sections.unpack(self._section(name), self.stored(name), str(self.path))
 
     def text(self, name: str) -> str:
         """Return a section of text.
@@ -110,21 +120,60 @@ class Artifact:
             where = f"{self.path}: section {name!r}"
             raise SectionError(where, found=str(error), expected="UTF-8") from None
 
-    def check(self) -> None:
-        """Read every section and check its digest, the slow one too.
+    def map_private(self, name: str) -> memoryview:
+        """Return the stored bytes of a section as memory of their own that may be written to.
+
+        Nothing is read or copied here: a page that is written to is copied by the system, and never
+        reaches the file. The memory lives as long as the view or a tensor over it does, after `close`
+        too, and whatever is renamed over the path. It is not checked: see `section.check_bytes`.
 
         Raises:
-            FormatError: naming the first section that is not what was recorded.
+            SectionError: there is no such section.
+            ValueError: the artifact is closed.
         """
-        for section in self.manifest.sections:
-            sections.check_bytes(
-                replace(section, checksum=None), self.read(section.name), str(self.path)
-            )
+        section = self._section(name)
+        start = self.data + section.offset
+        if not section.length:
+            return memoryview(bytearray())
+        before = start % mmap.ALLOCATIONGRANULARITY
+        private = mmap.mmap(
+            self._file.fileno(),
+            before + section.length,
+            access=mmap.ACCESS_COPY,
+            offset=start - before,
+        )
+        return memoryview(private)[before:]
+
+    def check(self) -> None:
+        """Read every byte: digests, the slow ones too, padding, and the weights against the manifest.
+
+        Raises:
+            FormatError: naming the first part that is not what was recorded.
+        """
+        where = str(self.path)
+        end = self._end
+        for section in sections.in_order(self.manifest.sections):
+            start = self.data + section.offset
+            _check_padding(self._view[end:start], end, where)
+            end = start + section.length
+            data = self.read(section.name)
+            sections.check_bytes(replace(section, checksum=None), data, where)
+        _check_padding(self._view[end:], end, where)
+        record = self.manifest.weights
+        if record is not None:
+            place = f"{where}: section {record.section!r}"
+            weights.check_stored(record, read_header(self.stored(record.section), place), place)
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Close the file: no section can be read any more, and closing again does nothing.
+
+        Views that were handed out stay valid; the file is unmapped when the last of them goes.
+        """
         self._view.release()
-        self._map.close()
+        self._file.close()
+        if hasattr(self, "_map"):
+            with contextlib.suppress(BufferError):  # views are out: they keep the map
+                self._map.close()
 
     def __enter__(self) -> "Artifact":
         return self
@@ -137,25 +186,40 @@ class Artifact:
     ) -> None:
         self.close()
 
+    def _section(self, name: str) -> Section:
+        if self._file.closed:
+            message = f"{self.path} is closed"
+            raise ValueError(message)
+        try:
+            return self.manifest.section(name)
+        except SectionError as error:
+            raise error.at(self.path) from None
+
 
 def write(path: str | os.PathLike[str], manifest: Manifest, contents: Sequence[Content]) -> None:
     """Write an artifact to `path`, which must not be its final name: see aot/package.py.
 
     `manifest.sections` is ignored and replaced by what `contents` come to. Raw sections are the
-    weights: they start at a page and carry a checksum.
+    weights: they start at a page and carry a checksum. The manifest is checked as a reader will.
+
+    Raises:
+        FormatError: no reader would take it; nothing is written.
+        OSError: the file cannot be written.
     """
     table: list[Section] = []
     stored: list[Sequence[bytes | memoryview]] = []
     offset = 0
     for content in contents:
-        offset = _align(offset, PAGE if content.encoding == RAW else ALIGN)
+        offset = _align(offset, sections.alignment(content.encoding))
         section, parts = _store(content, offset)
         table.append(section)
         stored.append(parts)
         offset += section.length
     body = replace(manifest, sections=tuple(table)).to_bytes()
     if len(body) > MAX_MANIFEST:
-        raise TooLargeError(path, found=f"a manifest of {len(body)} bytes", expected=MAX_MANIFEST)
+        found, expected = f"a manifest of {len(body)} bytes", f"at most {MAX_MANIFEST}"
+        raise TooLargeError(path, found=found, expected=expected)
+    sections.check_table(Manifest.from_bytes(body, str(path)).sections, offset, str(path))
     data = _align(HEADER.size + len(body), PAGE)
     digest = hashlib.sha256(body).digest()
     with open(path, "wb") as file:
@@ -170,14 +234,14 @@ def write(path: str | os.PathLike[str], manifest: Manifest, contents: Sequence[C
 
 
 def _store(content: Content, offset: int) -> tuple[Section, Sequence[bytes | memoryview]]:
-    sha, quick, size = hashlib.sha256(), sections.xxhash.xxh3_128(), 0
-    for part in content.parts:
+    sha, quick, size = hashlib.sha256(), xxhash.xxh3_128(), 0
+    parts: Sequence[bytes | memoryview] = [memoryview(part).cast("B") for part in content.parts]
+    for part in parts:
         sha.update(part)
         quick.update(part)
         size += len(part)
-    parts: Sequence[bytes | memoryview] = content.parts
     if content.encoding == ZSTD:
-        parts = [sections.pack(b"".join(content.parts))]
+        parts = [sections.pack(b"".join(parts))]
     return Section(
         name=content.name,
         offset=offset,
@@ -189,7 +253,14 @@ def _store(content: Content, offset: int) -> tuple[Section, Sequence[bytes | mem
     ), parts
 
 
-def _read_header(view: memoryview, length: int, where: str) -> int:
+def _refuse_short(head: bytes, length: int, where: str) -> None:
+    if not head or not MAGIC.startswith(head):
+        raise NotAnArtifactError(where, found=f"{head!r}", expected=f"{MAGIC!r}")
+    expected = f"at least {HEADER.size} bytes"
+    raise TruncatedError(where, found=f"{length} bytes", expected=expected)
+
+
+def _read_header(view: memoryview, where: str) -> int:
     """Check the header and the manifest's digest; return where the manifest ends."""
     magic, version, reserved, manifest, stated, digest = HEADER.unpack_from(view)
     if magic != MAGIC:
@@ -201,12 +272,24 @@ def _read_header(view: memoryview, length: int, where: str) -> int:
         found = f"a manifest of {manifest} bytes"
         raise TooLargeError(where, found=found, expected=f"at most {MAX_MANIFEST}")
     end = HEADER.size + int(manifest)
-    if stated != length or _align(end, PAGE) > length:
-        raise TruncatedError(where, found=f"{length} bytes", expected=f"{max(stated, end)} bytes")
-    found = hashlib.sha256(view[HEADER.size : end]).digest()
-    if found != digest:
-        raise DigestError(f"{where}: manifest", found=found.hex(), expected=digest.hex())
+    if stated != len(view):
+        raise TruncatedError(where, found=f"{len(view)} bytes", expected=f"{stated} bytes")
+    if _align(end, PAGE) > len(view):
+        expected = f"at least {_align(end, PAGE)} bytes for a manifest of {manifest}"
+        raise TruncatedError(where, found=f"{len(view)} bytes", expected=expected)
+    actual = hashlib.sha256(view[HEADER.size : end]).digest()
+    if actual != digest:
+        raise DigestError(f"{where}: manifest", found=actual.hex(), expected=digest.hex())
     return end
+
+
+def _check_padding(gap: memoryview, start: int, where: str) -> None:
+    for offset in range(0, len(gap), 1 << 20):
+        piece = bytes(gap[offset : offset + (1 << 20)])
+        if piece.count(0) != len(piece):
+            at = start + offset + len(piece) - len(piece.lstrip(b"\0"))
+            found = f"byte {piece.lstrip(bytes(1))[0]:#04x} at {at}"
+            raise SectionError(f"{where}: padding", found=found, expected="zeros")
 
 
 def _align(offset: int, step: int) -> int:

@@ -1,6 +1,8 @@
 """Every error of tcbuild says three things: what was found, what was expected, what to do next."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+Error = TypeVar("Error", bound="TcbuildError")
 
 
 class TcbuildError(Exception):
@@ -31,6 +33,11 @@ class TcbuildError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.problem}: found {self.found}, expected {self.expected}"
         return f"{text}\nTIP: {self.tip}" if self.tip else text
+
+    def at(self: Error, place: object) -> Error:
+        """Return the same error about something that lies in `place`: a field of a file, say."""
+        where = f"{place}: {self.where}"
+        return type(self)(where, found=self.found, expected=self.expected, tip=self.tip)
 
 
 class FormatError(TcbuildError):

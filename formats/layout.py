@@ -10,6 +10,7 @@ from typing import Final
 from .errors import ManifestError
 
 CONTIGUOUS: Final = "contiguous"
+MAX_RANK: Final = 64  # axes of a tensor; torch has the same limit
 
 
 def axes(layout: str, rank: int, where: str = "layout") -> tuple[int, ...]:

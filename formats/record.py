@@ -4,14 +4,17 @@ import dataclasses
 import functools
 import types
 import typing
-from typing import Any, ClassVar, TypeVar
+from typing import Any, Final, TypeVar
 
-from .errors import ManifestError
+from .errors import ManifestError, TooLargeError
+from .strict_json import show
 
 T = TypeVar("T")
 
 # A union of records is told apart by a field of this name, a ClassVar on each of its members.
-TAG = "kind"
+TAG: Final = "kind"
+
+MAX_DEPTH: Final = 64  # records inside records
 
 
 def encode(value: object) -> Any:
@@ -37,72 +40,62 @@ def decode(kind: type[T], data: object, where: str) -> T:
 
     Raises:
         ManifestError: a field is missing or has another type; the message has its path.
+        TooLargeError: records are nested deeper than MAX_DEPTH.
     """
-    return typing.cast(T, _decode(kind, data, where))
+    return typing.cast(T, _decode(kind, data, where, 0))
 
 
-def _decode(kind: Any, data: object, where: str) -> Any:
-    if kind is Any:
+def _decode(kind: Any, data: object, where: str, depth: int) -> Any:
+    if kind is Any or type(data) is kind:
         return data
     origin = typing.get_origin(kind)
     if origin is typing.Union or origin is types.UnionType:
-        return _decode_union(typing.get_args(kind), data, where)
+        return _decode_union(typing.get_args(kind), data, where, depth)
     if origin is tuple:
-        _require(isinstance(data, list), where, data, "a list")
         inner = typing.get_args(kind)[0]
-        return tuple(
-            _decode(inner, item, f"{where}[{i}]")
-            for i, item in enumerate(typing.cast("list[object]", data))
-        )
+        items = _require(list, data, where, "a list")
+        return tuple(_decode(inner, item, f"{where}[{i}]", depth) for i, item in enumerate(items))
     if origin is dict:
-        _require(isinstance(data, dict), where, data, "an object")
         inner = typing.get_args(kind)[1]
-        return {
-            key: _decode(inner, item, f"{where}.{key}")
-            for key, item in typing.cast("dict[str, object]", data).items()
-        }
+        pairs = _require(dict, data, where, "an object").items()
+        return {k: _decode(inner, item, f"{where}[{k[:80]!r}]", depth) for k, item in pairs}
     if dataclasses.is_dataclass(kind):
-        return _decode_record(typing.cast("type[Any]", kind), data, where)
-    # bool is an int to Python and never one to us.
-    _require(type(data) is kind, where, data, _name(kind))
-    return data
+        return _decode_record(typing.cast("type[Any]", kind), data, where, depth + 1)
+    return _require(kind, data, where, _name(kind))
 
 
-def _decode_union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
+def _decode_union(kinds: tuple[Any, ...], data: object, where: str, depth: int) -> Any:
+    tag = data.get(TAG) if isinstance(data, dict) else None
     for kind in kinds:
         if dataclasses.is_dataclass(kind):
-            if isinstance(data, dict) and data.get(TAG, getattr(kind, TAG, None)) == getattr(
-                kind, TAG, None
-            ):
-                return _decode(kind, data, where)
+            if isinstance(data, dict) and tag == getattr(kind, TAG, None):
+                return _decode(kind, data, where, depth)
         elif type(data) is (typing.get_origin(kind) or kind):
-            return _decode(kind, data, where)
-    raise ManifestError(where, found=_show(data), expected=" or ".join(map(_name, kinds)))
+            return _decode(kind, data, where, depth)
+    found = show(data) if tag is None else f"an object of kind {show(tag)}"
+    raise ManifestError(where, found=found, expected=" or ".join(map(_name, kinds)))
 
 
-def _decode_record(kind: type[Any], data: object, where: str) -> Any:
-    _require(isinstance(data, dict), where, data, f"an object ({kind.__name__})")
-    fields = typing.cast("dict[str, object]", data)
-    hints = _hints(kind)
+def _decode_record(kind: type[Any], data: object, where: str, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        expected = f"at most {MAX_DEPTH}"
+        raise TooLargeError(where, found=f"{depth} records inside each other", expected=expected)
+    given = _require(dict, data, where, f"an object ({kind.__name__})")
     values = {}
-    for field in dataclasses.fields(kind):
-        if field.name in fields:
-            path = f"{where}.{field.name}"
-            values[field.name] = _decode(hints[field.name], fields[field.name], path)
-        elif _default(field) is dataclasses.MISSING:
-            found = f"no field {field.name!r}"
-            raise ManifestError(where, found=found, expected=f"{kind.__name__}.{field.name}")
+    for name, hint, required in _fields(typing.cast("typing.Hashable", kind)):
+        if name in given:
+            values[name] = _decode(hint, given[name], f"{where}.{name}", depth)
+        elif required:
+            found = f"no field {name!r}"
+            raise ManifestError(where, found=found, expected=f"{kind.__name__}.{name}")
     return kind(**values)
 
 
-def _require(holds: bool, where: str, found: object, expected: str) -> None:
-    if not holds:
-        raise ManifestError(where, found=_show(found), expected=expected)
-
-
-def _show(data: object) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _require(kind: type[T], data: object, where: str, expected: str) -> T:
+    # bool is an int to Python and never one to us.
+    if type(data) is not kind:
+        raise ManifestError(where, found=show(data), expected=expected)
+    return data
 
 
 def _name(kind: Any) -> str:
@@ -117,6 +110,10 @@ def _default(field: "dataclasses.Field[Any]") -> object:
 
 
 @functools.cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
+    """Return name and type of each field, and whether it is required."""
     hints = typing.get_type_hints(kind)
-    return {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not ClassVar}
+    return tuple(
+        (field.name, hints[field.name], _default(field) is dataclasses.MISSING)
+        for field in dataclasses.fields(kind)
+    )

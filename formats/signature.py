@@ -5,11 +5,14 @@ branches are containers, told apart by type and keys. Tensor leaves are numbered
 the parameters stand in the model's signature, then depth first.
 """
 
+import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from .errors import ManifestError
+from .strict_json import show
 
 Size = int | str  # a number, or an expression over dimension names (see expression.py)
 
@@ -37,7 +40,7 @@ class TensorLeaf:
         dtype: as torch prints it, without the module: "float32".
         shape: the size of each axis.
         layout: "contiguous", or the axes from the outermost in memory to the innermost: "0,2,3,1".
-        index: which of the program's tensors this is (inputs and outputs are numbered apart).
+        index: which of the program's tensors this is; inputs and outputs are numbered apart.
         sample: how to draw values for it; inputs only.
     """
 
@@ -51,7 +54,12 @@ class TensorLeaf:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueLeaf:
-    """A Python value: None, bool, int, float or str; `text` is its `repr`."""
+    """A Python value.
+
+    Attributes:
+        type: "NoneType", "bool", "int", "float" or "str".
+        text: its `repr`.
+    """
 
     kind: ClassVar[str] = "value"
     type: str
@@ -77,8 +85,8 @@ class ValueLeaf:
         """
         try:
             return _READ[self.type](self.text)
-        except (KeyError, ValueError, SyntaxError):
-            found = f"{self.type} {self.text!r}"
+        except (KeyError, ValueError, SyntaxError, RecursionError, MemoryError):
+            found = f"{show(self.type)} {show(self.text)}"
             raise ManifestError(
                 "value", found=found, expected="None, bool, int, float or str"
             ) from None
@@ -89,7 +97,11 @@ class ValueLeaf:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DimLeaf:
-    """An integer that follows from the sizes of the inputs; outputs only."""
+    """An integer that follows from the sizes of the inputs; outputs only.
+
+    Attributes:
+        size: an expression over dimension names.
+    """
 
     kind: ClassVar[str] = "dim"
     size: str
@@ -97,7 +109,11 @@ class DimLeaf:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputLeaf:
-    """The very tensor that was passed as input number `index`; outputs only."""
+    """The very tensor that was passed; outputs only.
+
+    Attributes:
+        index: which of the input tensors it is.
+    """
 
     kind: ClassVar[str] = "input"
     index: int
@@ -111,8 +127,8 @@ class Branch:
         type: "list", "tuple" or "dict", else the import path of a named tuple, a dataclass or a
             mapping with its own class ("transformers.modeling_outputs:BaseModelOutput").
         form: what it is built like: "list", "tuple", "dict", "namedtuple", "dataclass".
-        keys: the keys of a dict, the field names of a named tuple or a dataclass; else empty. A str key
-            stands for itself, an int key as its digits behind a "#".
+        keys: the keys of a dict, the field names of a named tuple or a dataclass; else empty. An int key
+            is its digits behind a "#", a str key stands for itself, behind one more "#" if it has one.
         children: one node for each item.
     """
 
@@ -120,7 +136,7 @@ class Branch:
     type: str
     form: str
     keys: tuple[str, ...] = ()
-    children: tuple["Node", ...] = ()
+    children: "tuple[Node, ...]" = ()  # all of it quoted: Python 3.10 reads no name inside a type
 
 
 Node = TensorLeaf | ValueLeaf | DimLeaf | InputLeaf | Branch
@@ -131,6 +147,7 @@ class Parameter:
     """One parameter of the model's `forward`.
 
     Attributes:
+        name: as `forward` has it.
         form: the name of its `inspect.Parameter.kind`, in lower case.
         default: the value it has when it is left out; None where it must be given.
         node: what it holds in the calls this signature is for; None where it is left out in them and
@@ -145,9 +162,14 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symbol:
-    """A dimension that varies, and where to read it: axis `axis` of input tensor `input`.
+    """A dimension, and where to read it off a call: that axis has the size `scale * it + offset`.
 
-    The size of that axis is `scale * symbol + offset`.
+    Attributes:
+        name: as expressions and buckets name it.
+        input: index of the input tensor it is read from.
+        axis: of that tensor.
+        scale: at least 1.
+        offset: may be negative.
     """
 
     name: str
@@ -159,7 +181,12 @@ class Symbol:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """What one set of variants takes. (What a variant returns may depend on its bucket: see there.)"""
+    """What one set of variants takes. (What a variant returns may depend on its bucket: see there.)
+
+    Attributes:
+        parameters: of `forward`, in its order.
+        symbols: the dimensions that expressions may name.
+    """
 
     parameters: tuple[Parameter, ...]
     symbols: tuple[Symbol, ...] = ()
@@ -175,6 +202,23 @@ class Signature:
     def tensors(self) -> tuple[tuple[str, TensorLeaf], ...]:
         """Return the tensor inputs with their paths, in order of their index."""
         return tuple((path, leaf) for path, leaf in self.inputs() if isinstance(leaf, TensorLeaf))
+
+
+def optional(parameters: tuple[Parameter, ...]) -> tuple[bool, ...]:
+    """Return for each parameter whether Python lets a call leave it out.
+
+    A default that is not one of the five value types is not recorded. Where the parameter is given
+    nevertheless in the calls a signature is for, it is known to have one by standing behind one that has.
+    """
+    found: list[bool] = []
+    behind = False  # a positional parameter with a default
+    for parameter in parameters:
+        has_default = parameter.default is not None or parameter.node is None
+        positional = parameter.form.startswith("positional")
+        behind = behind or (positional and has_default)
+        starred = parameter.form.startswith("var")
+        found.append(not starred and (has_default or (positional and behind)))
+    return tuple(found)
 
 
 def walk(node: Node, path: str) -> Iterator[tuple[str, Node]]:
@@ -211,7 +255,7 @@ def read_key(text: str) -> str | int:
     if not text.startswith("#"):
         return text
     rest = text[1:]
-    return int(rest) if rest.lstrip("-").isdigit() else rest
+    return int(rest) if re.fullmatch(r"-?[0-9]{1,4000}", rest) else rest
 
 
 def describe_value(value: object) -> str | None:
@@ -227,8 +271,6 @@ def describe_value(value: object) -> str | None:
 
 
 def _read_str(text: str) -> str:
-    import ast
-
     value = ast.literal_eval(text)
     if not isinstance(value, str):
         raise ValueError

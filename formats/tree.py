@@ -1,9 +1,11 @@
 """Containers of a call's arguments and results: recognised, taken apart and built again."""
 
 import dataclasses
+import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from .errors import TcbuildError
 from .signature import Branch, Node, Signature, ValueLeaf, read_key, step
@@ -21,24 +23,27 @@ class ContainerTypeError(TcbuildError):
     default_tip = "install the package that the class comes from"
 
 
+_PLAIN: Final[dict[str, type[Any]]] = {"list": list, "tuple": tuple, "dict": dict}
+
+
 def container_type(branch: Branch) -> type[Any]:
     """Return the class of a container.
 
     Raises:
-        ContainerTypeError: it cannot be imported.
+        ContainerTypeError: it cannot be imported, or is not built like the container.
     """
-    plain: dict[str, type[Any]] = {"list": list, "tuple": tuple, "dict": dict}
-    if branch.type in plain:
-        return plain[branch.type]
-    module, _, name = branch.type.partition(":")
+    if branch.type in _PLAIN:
+        return _PLAIN[branch.type]
+    module, _, path = branch.type.partition(":")
     try:
         found: Any = importlib.import_module(module)
-        for part in name.split("."):
+        for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise ContainerTypeError(branch.type, found=error, expected="an importable class") from None
     if not isinstance(found, type):
         raise ContainerTypeError(branch.type, found=f"a {type(found).__name__}", expected="a class")
+    _check_class(found, branch.form, branch.keys)
     return found
 
 
@@ -133,3 +138,21 @@ def _keyed(value: Mapping[Any, object], keys: list[Any], path: str) -> list[obje
         )
         raise StructureError(message)
     return [value[key] for key in keys]
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_class(kind: type[Any], form: str, keys: tuple[str, ...]) -> None:
+    """Refuse a class that has changed since a container of it was recorded."""
+    match form:
+        case "dataclass":
+            fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+            fits = {field.name for field in fields}.issuperset(keys)
+        case "namedtuple":
+            fits = issubclass(kind, tuple) and getattr(kind, "_fields", None) == keys
+        case _:
+            fits = issubclass(kind, Mapping if form == "dict" else _PLAIN[form])
+    if not fits:
+        where = f"{kind.__module__}:{kind.__qualname__}"
+        found = f"a class with {', '.join(inspect.get_annotations(kind)) or 'no fields'}"
+        expected = f"a {form} with {', '.join(keys)}" if keys else f"a {form}"
+        raise ContainerTypeError(where, found=found, expected=expected)

@@ -10,6 +10,7 @@ from .target import Target
 
 LIBRARY: Final = "library"
 GRAPH: Final = "graph"
+FILES: Final = {LIBRARY: "model.so", GRAPH: "graph.py"}  # what a variant of each form must have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,18 @@ from typing import Any
 
 import torch
 
-from ..formats.signature import Branch, Node, Parameter, Signature, TensorLeaf, ValueLeaf, read_key
+from ..formats.signature import (
+    Branch,
+    Node,
+    Parameter,
+    Signature,
+    TensorLeaf,
+    ValueLeaf,
+    optional,
+    read_key,
+)
 from ..formats.tree import StructureError, container_type, flatten
+from . import modes
 
 # Takes what the model takes; gives what the memo has for such calls, and the tensors in order.
 Lookup = Callable[..., tuple[Any, tuple[torch.Tensor, ...]] | None]
@@ -40,6 +50,9 @@ class Binder:
         for parameter in self.signature.parameters:
             if parameter.node is not None:
                 value = arguments.get(parameter.name, _default(parameter))
+                if value is _LEFT_OUT:
+                    message = f"{parameter.name}: expected a value, found it left out"
+                    raise StructureError(message)
                 leaves.update(flatten(value, parameter.node, parameter.name))
             elif parameter.name in arguments:
                 message = f"{parameter.name}: expected to be left out, found a value"
@@ -53,24 +66,22 @@ def compile_lookup(
     """Return a function with the model's own parameters that finds what `memo` has for a call.
 
     The key is the size of each symbol's axis, then the settings of the thread that are no part of a
-    tensor check: grad mode, default dtype, deterministic algorithms, function modes; and whether the
-    fallback module is in training mode. The function returns None where the memo has nothing or the structure differs in a way it looks at; it raises
-    whatever a call of another structure makes it run into.
+    tensor check: grad mode, default dtype, deterministic algorithms, function modes, forward
+    differentiation; and whether the fallback module is in training mode. The function returns None
+    where the memo has nothing or the structure differs in a way it looks at; it raises whatever a call
+    of another structure makes it run into.
     """
     writer = _Writer()
     for parameter in signature.parameters:
         if parameter.node is not None:
+            if parameter.default is None:
+                writer.lines.append(f"if {parameter.name} is _tcb_left_out: return None")
             writer.read(parameter.name, parameter.node)
         else:
             writer.lines.append(f"if {parameter.name} is not _tcb_left_out: return None")
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
-    state = [
-        "_tcb_grad()",
-        "_tcb_dtype()",
-        "_tcb_deterministic()",
-        "_tcb_modes()",
-        "_tcb_training()",
-    ]
+    state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()", "_tcb_modes()"]
+    state += ["_tcb_forward_ad._current_level", "_tcb_training()"]
     body = [
         *writer.lines,
         f"_tcb_found = _tcb_memo.get(({', '.join([*sizes, *state])}))",
@@ -88,7 +99,8 @@ def compile_lookup(
         "_tcb_dtype": torch.get_default_dtype,
         "_tcb_deterministic": torch.are_deterministic_algorithms_enabled,
         "_tcb_training": training,
-        "_tcb_modes": torch._C._len_torch_function_stack,
+        "_tcb_modes": modes.function_modes,
+        "_tcb_forward_ad": modes.forward_ad,
         **writer.constants,
     }
     exec(compile("\n    ".join([head, *body]), "<lookup>", "exec"), namespace)
@@ -106,7 +118,8 @@ def memo_key(
         torch.is_grad_enabled(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        torch._C._len_torch_function_stack(),
+        modes.function_modes(),
+        modes.forward_ad._current_level,
         training,
     )
 
@@ -121,14 +134,11 @@ _LEFT_OUT = _LeftOut()
 def _python_signature(signature: Signature) -> inspect.Signature:
     """Return the signature of the model's `forward`, as Python has it."""
     parameters = []
-    for parameter in signature.parameters:
+    for parameter, may_be_left_out in zip(
+        signature.parameters, optional(signature.parameters), strict=True
+    ):
         form = inspect._ParameterKind[parameter.form.upper()]
-        default: object = inspect.Parameter.empty
-        if form not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            if parameter.default is not None:
-                default = parameter.default.value
-            elif parameter.node is None:
-                default = _LEFT_OUT
+        default = _default(parameter) if may_be_left_out else inspect.Parameter.empty
         parameters.append(inspect.Parameter(parameter.name, form, default=default))
     return inspect.Signature(parameters)
 
@@ -139,7 +149,7 @@ def _default(parameter: Parameter) -> object:
             return ()
         case "var_keyword":
             return {}
-    return parameter.default.value if parameter.default is not None else None
+    return parameter.default.value if parameter.default is not None else _LEFT_OUT
 
 
 class _Writer:
@@ -176,27 +186,28 @@ class _Writer:
         self.lines.append(f"if {test}: return None")
 
     def _branch(self, source: str, branch: Branch) -> None:
-        name = f"_tcb_b{len(self.lines)}"
         kind = container_type(branch)
-        self.lines.append(f"{name} = {source}")
-        test = f"_tcb_type({name}) is not {self.constant(kind)}"
-        if branch.form == "dataclass":
-            others = {field.name for field in dataclasses.fields(kind)} - set(branch.keys)
-            test = " or ".join([test, *(f"{name}.{key} is not None" for key in sorted(others))])
-        else:
-            test = f"{test} or _tcb_len({name}) != {len(branch.children)}"
-        self.lines.append(f"if {test}: return None")
-        for i, child in enumerate(branch.children):
-            match branch.form:
-                case "dict":
-                    item = f"{name}[{self.constant(read_key(branch.keys[i]))}]"
-                case "dataclass":
-                    item = f"{name}.{branch.keys[i]}"
-                case _:
-                    item = f"{name}[{i}]"
-            local = f"{name}_{i}"
-            self.lines.append(f"{local} = {item}")
-            self.read(local, child)
+        prefix = f"_tcb_b{len(self.lines)}"
+        items = [f"{prefix}_{i}" for i in range(len(branch.children))]
+        test = f"_tcb_type({source}) is not {self.constant(kind)}"
+        match branch.form:
+            case "dict":
+                test = f"{test} or _tcb_len({source}) != {len(items)}"
+                keys = [self.constant(read_key(key)) for key in branch.keys]
+                reads = [f"{item} = {source}[{key}]" for item, key in zip(items, keys, strict=True)]
+            case "dataclass":
+                others = {field.name for field in dataclasses.fields(kind)} - set(branch.keys)
+                test = " or ".join(
+                    [test, *(f"{source}.{key} is not None" for key in sorted(others))]
+                )
+                reads = [
+                    f"{item} = {source}.{key}" for item, key in zip(items, branch.keys, strict=True)
+                ]
+            case _:  # one instruction, which raises where the length is another
+                reads = [f"[{', '.join(items)}] = {source}"]
+        self.lines += [f"if {test}: return None", *reads]
+        for item, child in zip(items, branch.children, strict=True):
+            self.read(item, child)
 
 
 def _parameters(signature: Signature, writer: _Writer) -> str:
@@ -204,7 +215,9 @@ def _parameters(signature: Signature, writer: _Writer) -> str:
     out: list[str] = []
     seen_star = False
     previous = ""
-    for parameter in signature.parameters:
+    for parameter, may_be_left_out in zip(
+        signature.parameters, optional(signature.parameters), strict=True
+    ):
         if previous == "positional_only" and parameter.form != "positional_only":
             out.append("/")
         if parameter.form == "keyword_only" and not seen_star:
@@ -213,10 +226,8 @@ def _parameters(signature: Signature, writer: _Writer) -> str:
         star = {"var_positional": "*", "var_keyword": "**"}.get(parameter.form, "")
         seen_star = seen_star or star == "*"
         default = ""
-        if not star and parameter.default is not None:
-            default = f"={writer.constant(parameter.default.value)}"
-        elif not star and parameter.node is None:
-            default = "=left_out"
+        if may_be_left_out:
+            default = f"={writer.constant(_default(parameter))}"
         out.append(f"{star}{parameter.name}{default}")
         previous = parameter.form
     if previous == "positional_only":

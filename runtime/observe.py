@@ -1,11 +1,13 @@
 """The facts of one call, as the guards of a variant ask for them."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import torch
 
 from ..formats.guard import DIMS, PROCESS, Guard
 from ..formats.signature import Signature, Symbol, ValueLeaf
+from . import modes
 from .miss import Refusal
 from .tensor_check import TensorCheck
 from .weights import dtype_name
@@ -50,11 +52,11 @@ def observe(guard: Guard, leaves: Leaves) -> object:
         return words(leaf)
     if guard.fact == "type":
         return _kind(leaf)
-    if not isinstance(leaf, torch.Tensor):
+    if not _is_plain(leaf):
         return None
     if guard.fact == "shared":
         others = (value for path, value in leaves.items() if path != guard.subject)
-        return any(isinstance(other, torch.Tensor) and _share(leaf, other) for other in others)
+        return any(_is_plain(other) and _share(leaf, other) for other in others)
     return _tensor(guard, leaf)
 
 
@@ -94,8 +96,7 @@ def _tensor(guard: Guard, tensor: torch.Tensor) -> object:
             has_axis = guard.axis is not None and guard.axis < tensor.dim()
             return tensor.size(guard.axis) if has_axis else None
         case "layout":
-            plain = tensor.layout is torch.strided
-            return (tuple(tensor.shape), tensor.stride()) if plain else None
+            return tuple(tensor.shape), tensor.stride()
         case "neg":
             return tensor.is_neg()
         case "conj":
@@ -116,26 +117,26 @@ def _process(fact: str) -> object:
         case "deterministic":
             return torch.are_deterministic_algorithms_enabled()
         case "modes":
-            return torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+            return modes.count()
     return None
 
 
 def _kind(value: object) -> str:
-    """Return "Tensor" for plain tensors and parameters, "sparse Tensor" and the like, else the type."""
+    """Return "Tensor" for plain tensors and parameters, "nested Tensor" and the like, else the type."""
     if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
         if value.layout is not torch.strided:
-            return f"Tensor with layout {dtype_name_of_layout(value.layout)}"
-        return "Tensor"
+            return f"Tensor with layout {str(value.layout).removeprefix('torch.')}"
+        return "nested Tensor" if value.is_nested else "Tensor"
     return type(value).__qualname__
 
 
-def dtype_name_of_layout(layout: torch.layout) -> str:
-    """Return a tensor layout as torch prints it, without the module: "sparse_coo"."""
-    return str(layout).removeprefix("torch.")
+def _is_plain(value: object) -> TypeGuard[torch.Tensor]:
+    """Return whether it is a tensor with a size and a stride for each axis."""
+    return _kind(value) == "Tensor"
 
 
 def _size(leaf: object, symbol: Symbol) -> int | None:
-    if not isinstance(leaf, torch.Tensor) or symbol.axis >= leaf.dim():
+    if not _is_plain(leaf) or symbol.axis >= leaf.dim():
         return None
     size, rest = divmod(leaf.size(symbol.axis) - symbol.offset, symbol.scale)
     return size if rest == 0 else None

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from ..formats.bucket import Range
 from ..formats.expression import evaluate
 from ..formats.layout import strides_of
 from ..formats.manifest import Manifest
 from ..formats.signature import TensorLeaf
+from ..formats.sizes import served
 from ..formats.tree import arguments
 from ..formats.variant import Variant
 
@@ -33,22 +33,17 @@ def draw(
     Args:
         manifest: the artifact's.
         variant: one of its variants.
-        dims: sizes of the dimensions that have a range; what is left out gets a small size.
+        dims: sizes of the dimensions that have a range, or near ones if it serves no such call; what
+            is left out gets a small size. A size that the variant pads up is drawn as it is given.
         seed: of the values; the same seed gives the same call.
     """
     signature = manifest.signatures[variant.signature]
-    sizes = {name: _size(size) for name, size in variant.bucket.dims.items()}
-    sizes.update(dims or {})
+    sizes = served(variant, dims or {})
+    sizes.update({name: dims[name] for name in variant.pad if dims and name in dims})
     generator = torch.Generator().manual_seed(seed)
     tensors = tuple(_tensor(leaf, sizes, generator) for _, leaf in signature.tensors())
     args, kwargs = arguments(signature, tensors)
     return Call(dims=sizes, tensors=tensors, args=args, kwargs=kwargs)
-
-
-def _size(size: int | Range) -> int:
-    if isinstance(size, int):
-        return size
-    return max(size.min, 2) if size.max is None else min(max(size.min, 2), size.max)
 
 
 def _tensor(leaf: TensorLeaf, dims: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:

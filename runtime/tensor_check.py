@@ -2,8 +2,8 @@
 
 It compares type, dtype, device, size, stride, `requires_grad` and dispatch keys; through the keys also
 negative and conjugate views, subclasses, inference tensors, and what is active in the calling thread:
-autocast, inference mode, dispatch modes, function transforms. It refuses one tensor passed twice.
-So "accepted" means that nothing the guards look at has changed, and "refused" means: look again.
+autocast, inference mode, dispatch modes, function transforms. So "accepted" means that nothing the
+guards look at has changed, and "refused" means: look again.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,16 +12,31 @@ import torch
 
 TensorCheck = Callable[..., bool]
 
+_STANDS_IN = torch.empty(0)  # for the settings of the thread, where a call has no tensor
+
 
 def exact_check(tensors: Sequence[torch.Tensor]) -> TensorCheck:
     """Return a function of as many tensors that tells whether they look the same as these.
 
+    A tensor that is among them twice must be twice in the same places; two tensors must be two.
+
     The tensors are not kept alive. Thread settings are taken from the thread that makes the check.
     """
     if not tensors:
-        return lambda: True
+        check = exact_check([_STANDS_IN])
+        return lambda: check(_STANDS_IN)
+    place = {id(tensor): i for i, tensor in reversed(list(enumerate(tensors)))}
+    once = sorted(place.values())
     guards = torch._C._dynamo.guards.TensorGuards(
-        *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        *(tensors[i] for i in once), dynamic_dims_sizes=None, dynamic_dims_strides=None
     )
-    check: TensorCheck = guards.check
-    return check
+    check = guards.check
+    if len(once) == len(tensors):
+        return check
+    # Dynamo's check refuses a tensor that it is given twice.
+    again = [(i, place[id(tensor)]) for i, tensor in enumerate(tensors) if i not in once]
+
+    def check_once(*given: torch.Tensor) -> bool:
+        return all(given[i] is given[j] for i, j in again) and check(*[given[i] for i in once])
+
+    return check_once

@@ -1,0 +1,5 @@
+"""`python -m tcbuild.aot.cli`: the same as `tcbuild`."""
+
+from . import main
+
+main()

@@ -1,0 +1,44 @@
+"""`tcbuild build`: from a spec to an artifact."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from . import options
+from .outcome import reported
+from .watch import watching
+
+
+@click.command()
+@click.argument("spec", type=options.EXISTING)
+@click.option(
+    "-o", "--out", type=options.NEW, required=True, metavar="FILE", help="The artifact to write."
+)
+@options.report
+@click.option("--no-verify", is_flag=True, help="Leave out the check of every variant.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATTERN",
+    help="Build only the jobs whose id matches, such as 'batch=8,*'; may be repeated.",
+)
+def build(
+    spec: Path, out: Path, report: Path | None, no_verify: bool, only: tuple[str, ...]
+) -> None:
+    """Build the artifact that SPEC, a tcbuild.toml, asks for.
+
+    FILE is replaced when the new one is complete and checked, or stays as it is. What was compiled is
+    kept: a build that was stopped goes on where it was.
+    """
+    from ..build import build as make
+    from ..spec import Spec
+
+    with reported("build", report) as keep:
+        with options.aside(), watching() as progress:
+            asked = Spec.load(spec)
+            if no_verify:
+                asked = replace(asked, verify=False)
+            made = make(asked, out, only=only, progress=progress)
+        keep(made)
+    click.echo(made)

@@ -1,0 +1,97 @@
+"""A manifest as text for people."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...formats.manifest import Manifest
+from ...formats.variant import Variant
+from . import words
+from .columns import amount, columns
+
+
+def lines(manifest: Manifest, file: Path, size: int, *, guards: bool) -> Iterator[str]:
+    """Yield the lines: what the artifact is, takes, returns and consists of.
+
+    Args:
+        manifest: of the artifact.
+        file: where it is.
+        size: of the file, in bytes.
+        guards: whether to list what each variant requires.
+    """
+    source = f" from {manifest.model}" if manifest.model else ""
+    yield f"{file}: {manifest.name}{source}, {amount(size)}, written by {manifest.producer}"
+    yield from _signatures(manifest)
+    yield from _variants(manifest, guards)
+    yield from _weights(manifest)
+    yield from _part("sections", _sections(manifest))
+    yield from _part("environment", columns(list(manifest.environment.items())))
+
+
+def _part(title: str, body: Iterator[str]) -> Iterator[str]:
+    yield ""
+    yield title
+    for line in body:
+        yield from textwrap.wrap(
+            line, 80, initial_indent="  ", subsequent_indent="      ", break_long_words=False
+        )
+
+
+def _signatures(manifest: Manifest) -> Iterator[str]:
+    several = len(manifest.signatures) > 1
+    for i, signature in enumerate(manifest.signatures):
+        variants = [variant for variant in manifest.variants if variant.signature == i]
+        of = f" ({', '.join(variant.id for variant in variants)})" if several else ""
+        yield from _part(f"takes{of}", words.parameters(signature))
+        inputs = [path for path, _ in signature.tensors()]
+        by_text: dict[str, list[str]] = {}
+        for variant in variants:
+            by_text.setdefault(words.node(variant.outputs, inputs), []).append(variant.id)
+        for text, ids in by_text.items():
+            of = f" ({', '.join(ids)})" if several or len(by_text) > 1 else ""
+            yield from _part(f"returns{of}", iter([text]))
+
+
+def _variants(manifest: Manifest, guards: bool) -> Iterator[str]:
+    yield from _part("variants", iter(()))
+    for variant in manifest.variants:
+        yield f"  {variant.id}"
+        yield from (f"    {line}" for line in columns(_facts(manifest, variant)))
+        for guard in variant.guards if guards else ():
+            yield from textwrap.wrap(
+                str(guard), 80, initial_indent="      ", subsequent_indent="          "
+            )
+
+
+def _facts(manifest: Manifest, variant: Variant) -> list[tuple[str, str]]:
+    files = (
+        f"{name} {amount(manifest.section(section).size)}"
+        for name, section in variant.files.items()
+    )
+    facts = [
+        ("form", variant.form),
+        ("sizes", str(variant.bucket) or "all fixed"),
+        ("target", str(variant.target) if variant.target else "any"),
+        ("files", ", ".join(files)),
+        ("guards", str(len(variant.guards))),
+    ]
+    return facts
+
+
+def _weights(manifest: Manifest) -> Iterator[str]:
+    weights = manifest.weights
+    if weights is None:
+        yield from _part("weights", iter(["none"]))
+        return
+    stored = len(weights.tensors) - len(weights.aliases)
+    size = amount(manifest.section(weights.section).size)
+    tied = (f"{name} is tied to {stored_as}" for name, stored_as in weights.aliases.items())
+    yield from _part("weights", iter([f"{stored} tensors, {size}", *tied]))
+
+
+def _sections(manifest: Manifest) -> Iterator[str]:
+    rows = [
+        (section.name, section.encoding, amount(section.length), f"of {amount(section.size)}")
+        for section in manifest.sections
+    ]
+    return columns(rows, right=(2, 3))

@@ -1,0 +1,39 @@
+"""`tcbuild inspect`: what is in an artifact. Reads it without torch."""
+
+from pathlib import Path
+
+import click
+
+from ...formats.container import Artifact
+from ...formats.record import encode
+from . import contents, options
+
+
+@click.command()
+@click.argument("file", type=options.EXISTING)
+@options.as_json
+@click.option("--guards", is_flag=True, help="Print what each variant requires, in words.")
+@click.option("--check", is_flag=True, help="Read all of FILE and check every digest in it.")
+def inspect(file: Path, as_json: bool, guards: bool, check: bool) -> None:
+    """Print what FILE, a .tcb artifact, takes, returns and holds.
+
+    Nothing of it is run.
+    """
+    from ..report import json_text
+
+    with Artifact(file) as artifact:
+        if check:
+            artifact.check()
+        manifest = artifact.manifest
+    size = file.stat().st_size
+    if as_json:
+        record = {"path": file, "bytes": size, "checked": check, "manifest": encode(manifest)}
+        if guards:
+            words = {variant.id: list(map(str, variant.guards)) for variant in manifest.variants}
+            record["guards"] = words
+        click.echo(json_text(record), nl=False)
+        return
+    for line in contents.lines(manifest, file, size, guards=guards):
+        click.echo(line)
+    if check:
+        click.echo(f"\nall {len(manifest.sections)} sections have the digest that was recorded")

@@ -1,0 +1,59 @@
+"""What the tests of the builder share."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+from tcbuild.formats import Artifact, Content, Manifest, Variant, write
+
+Edit = Callable[[Manifest], Manifest]
+
+
+@pytest.fixture
+def spec_copy(tiny_spec_dir: Path, tmp_path: Path) -> Path:
+    """Return a folder with the tiny model's spec and source, to be changed."""
+    return copytree(
+        tiny_spec_dir, tmp_path / "spec", ignore=ignore_patterns("tiny.*", "__pycache__")
+    )
+
+
+@pytest.fixture
+def edited(tiny_artifact: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes the tiny artifact again: valid, with another manifest or bytes."""
+
+    def edit(
+        change: Edit = lambda manifest: manifest, sections: dict[str, bytes] | None = None
+    ) -> Path:
+        with Artifact(tiny_artifact) as artifact:
+            contents = [
+                Content(
+                    name=section.name,
+                    parts=[(sections or {}).get(section.name, bytes(artifact.read(section.name)))],
+                    encoding=section.encoding,
+                )
+                for section in artifact.manifest.sections
+            ]
+            path = tmp_path / "edited.tcb"
+            write(path, change(artifact.manifest), contents)
+        return path
+
+    return edit
+
+
+@pytest.fixture
+def compiled() -> Callable[[Callable[[Variant], Variant]], Edit]:
+    """Return a function that makes an edit of a manifest from an edit of its compiled variant."""
+
+    def of(change: Callable[[Variant], Variant]) -> Edit:
+        return lambda manifest: replace(
+            manifest,
+            variants=tuple(
+                change(variant) if variant.form == "library" else variant
+                for variant in manifest.variants
+            ),
+        )
+
+    return of
