@@ -124,8 +124,9 @@ class Artifact:
         """Return the stored bytes of a section as memory of their own that may be written to.
 
         Nothing is read or copied here: a page that is written to is copied by the system, and never
-        reaches the file. The memory lives as long as the view or a tensor over it does, after `close`
-        too, and whatever is renamed over the path. It is not checked: see `section.check_bytes`.
+        reaches the file. The memory lives as long as the view or a tensor over it does, after
+        `close` too, and whatever is renamed over the path. It is not checked:
+        see `section.check_bytes`.
 
         Raises:
             SectionError: there is no such section.
@@ -145,7 +146,7 @@ class Artifact:
         return memoryview(private)[before:]
 
     def check(self) -> None:
-        """Read every byte: digests, the slow ones too, padding, and the weights against the manifest.
+        """Read every byte: digests (slow ones too), padding, and the weights against the manifest.
 
         Raises:
             FormatError: naming the first part that is not what was recorded.

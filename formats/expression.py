@@ -1,8 +1,8 @@
 """Integer expressions over dimension names, as text: `seq`, `2*batch + 1`, `batch*seq <= 4096`.
 
-The grammar is a small part of Python's: integers, names, `+ - * // %`, unary minus, `min` and `max` of
-two or more, comparisons of integers, `and`, `or` and `not` of comparisons, True and False. Nothing else
-parses, so text from a file is safe to evaluate.
+The grammar is a small part of Python's: integers, names, `+ - * // %`, unary minus, `min` and `max`
+of two or more, comparisons of integers, `and`, `or` and `not` of comparisons, True and False.
+Nothing else parses, so text from a file is safe to evaluate.
 """
 
 import ast

@@ -174,7 +174,11 @@ FACTS: Final[Mapping[str, Fact]] = {
     "autocast": _fact(PROCESS, FLAG, "whether autocast is on for any device type"),
     "default_dtype": _fact(PROCESS, TEXT, "torch's default dtype"),
     "deterministic": _fact(PROCESS, FLAG, "whether deterministic algorithms are asked for"),
-    "modes": _fact(PROCESS, COUNT, "how many torch dispatch and function modes are active"),
+    "modes": _fact(
+        PROCESS,
+        COUNT,
+        "how many torch modes, function transforms and levels of forward AD are active",
+    ),
     "torch": _fact(HOST, TEXT, "torch's version without its local part: `2.13.0`"),
     "os": _fact(HOST, TEXT, "the system in lower case: `linux`"),
     "arch": _fact(HOST, TEXT, "the processor, as `platform.machine()` names it"),

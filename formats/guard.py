@@ -1,8 +1,8 @@
 """One checkable fact about a call, a process or a host, as data.
 
-A guard says which fact of which subject must have which value. Whoever holds the subject observes the
-fact (the runtime, in observe.py and host.py); whether the observed value will do is decided here, so
-that building, serving and inspecting agree.
+A guard says which fact of which subject must have which value. Whoever holds the subject observes
+the fact (the runtime, in observe.py and host.py); whether the observed value will do is decided
+here, so that building, serving and inspecting agree.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ class Guard:
     """One fact, and the value it must have.
 
     Attributes:
-        subject: the path of an input leaf (`ids`, `inputs['feats'][1]`), or `@dims` (the sizes of the
-            call by name), `@process` (settings of the calling thread or process) or `@host`.
+        subject: the path of an input leaf (`ids`, `inputs['feats'][1]`), or `@dims` (the sizes of
+            the call by name), `@process` (settings of the calling thread or process) or `@host`.
         fact: the name of one of its facts (see fact.py).
         expected: what the fact must be; its form depends on the fact.
         axis: of the input, where the fact is "size".

@@ -1,7 +1,7 @@
 """The order of a tensor's axes in memory, as text.
 
-"contiguous" is row-major order. Any other dense order is written as its axes from the outermost to the
-innermost: "0,2,3,1" is channels-last for four axes.
+"contiguous" is row-major order. Any other dense order is written as its axes from the outermost to
+the innermost: "0,2,3,1" is channels-last for four axes.
 """
 
 from collections.abc import Sequence

@@ -79,8 +79,8 @@ class Manifest:
         """Read a manifest and check that it is consistent.
 
         Raises:
-            ManifestError: it is not JSON, a field is missing or of another type, a reference inside it
-                leads nowhere, or a variant could answer calls that it was not built for.
+            ManifestError: it is not JSON, a field is missing or of another type, a reference inside
+                it leads nowhere, or a variant could answer calls that it was not built for.
             UnknownFeatureError: it requires something this version does not know.
             TooLargeError: it has more parts than a limit allows.
             SectionError: the weights are not in a raw section.

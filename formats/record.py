@@ -1,4 +1,4 @@
-"""Records to JSON and back: frozen dataclasses, checked field by field, with the path in every error."""
+"""Records to JSON and back: frozen dataclasses, checked by field, with the path in each error."""
 
 import dataclasses
 import functools

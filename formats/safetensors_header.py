@@ -1,7 +1,7 @@
 """The head of a safetensors section: which tensor is where. The format is safetensors' own.
 
-The library reads whole files; a section lies inside one and must be mapped, not copied, so its header
-is read here, and every number in it bounded. Tests hold the bytes against the library.
+The library reads whole files; a section lies inside one and must be mapped, not copied, so its
+header is read here, and every number in it bounded. Tests hold the bytes against the library.
 """
 
 import json
@@ -57,8 +57,8 @@ def write_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], align: int)
 
     Args:
         tensors: dtype and shape by name.
-        align: a multiple of 8, in bytes. The header is padded with spaces, as the format allows, so that
-            the data starts at a multiple of it.
+        align: a multiple of 8, in bytes. The header is padded with spaces, as the format allows, so
+            that the data starts at a multiple of it.
 
     Raises:
         WeightsError: a dtype has no name in safetensors, or a name is not one for a tensor.

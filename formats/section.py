@@ -33,8 +33,8 @@ class Section:
         encoding: "raw", or "zstd" where the stored bytes are one zstd frame.
         size: of the bytes once decoded.
         digest: `sha256:` and the hex digest of the decoded bytes.
-        checksum: `xxh3_128:` and the hex digest of the decoded bytes, of raw sections and no others:
-            quick enough to be checked over all weights at each load.
+        checksum: `xxh3_128:` and the hex digest of the decoded bytes, of raw sections and no
+            others: quick enough to be checked over all weights at each load.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """What a model takes and returns: names, structure, dtypes and sizes, without torch.
 
 A call's arguments form a tree for each parameter. Its leaves are tensors and Python values; its
-branches are containers, told apart by type and keys. Tensor leaves are numbered in the order in which
-the parameters stand in the model's signature, then depth first.
+branches are containers, told apart by type and keys. Tensor leaves are numbered in the order in
+which the parameters stand in the model's signature, then depth first.
 """
 
 import ast
@@ -127,8 +127,9 @@ class Branch:
         type: "list", "tuple" or "dict", else the import path of a named tuple, a dataclass or a
             mapping with its own class ("transformers.modeling_outputs:BaseModelOutput").
         form: what it is built like: "list", "tuple", "dict", "namedtuple", "dataclass".
-        keys: the keys of a dict, the field names of a named tuple or a dataclass; else empty. An int key
-            is its digits behind a "#", a str key stands for itself, behind one more "#" if it has one.
+        keys: the keys of a dict, the field names of a named tuple or a dataclass; else empty. An
+            int key is its digits behind a "#", a str key stands for itself, behind one more "#"
+            if it has one.
         children: one node for each item.
     """
 
@@ -150,8 +151,8 @@ class Parameter:
         name: as `forward` has it.
         form: the name of its `inspect.Parameter.kind`, in lower case.
         default: the value it has when it is left out; None where it must be given.
-        node: what it holds in the calls this signature is for; None where it is left out in them and
-            has a default that is not one of the five value types.
+        node: what it holds in the calls this signature is for; None where it is left out in them
+            and has a default that is not one of the five value types.
     """
 
     name: str
@@ -208,7 +209,8 @@ def optional(parameters: tuple[Parameter, ...]) -> tuple[bool, ...]:
     """Return for each parameter whether Python lets a call leave it out.
 
     A default that is not one of the five value types is not recorded. Where the parameter is given
-    nevertheless in the calls a signature is for, it is known to have one by standing behind one that has.
+    nevertheless in the calls a signature is for, it is known to have one by standing behind
+    one that has.
     """
     found: list[bool] = []
     behind = False  # a positional parameter with a default

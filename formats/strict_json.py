@@ -13,7 +13,8 @@ def read(data: bytes) -> Any:
 
     Raises:
         ValueError: the bytes are not JSON in UTF-8, nest too deep, state a key twice, or hold a
-            number or a string that JSON's readers disagree on (NaN, 1e999, half of a surrogate pair).
+            number or a string that JSON's readers disagree on (NaN, 1e999, half of a
+            surrogate pair).
     """
     text = data.decode("utf-8")
     try:

@@ -10,8 +10,8 @@ class Target:
     Attributes:
         device: "cpu" or "cuda", as torch names device types.
         arch: the processor as `platform.machine()` names it, for example "x86_64".
-        isa: what the compiled code needs beyond the base of `arch`: a micro-architecture level such as
-            "x86-64-v4" on the CPU, "sm_90" on CUDA.
+        isa: what the compiled code needs beyond the base of `arch`: a micro-architecture level such
+            as "x86-64-v4" on the CPU, "sm_90" on CUDA.
     """
 
     device: str
@@ -19,4 +19,5 @@ class Target:
     isa: str
 
     def __str__(self) -> str:
-        return f"{self.device}-{self.isa if self.isa.startswith('x86-64') else f'{self.arch}-{self.isa}'}"
+        isa = self.isa if self.isa.startswith("x86-64") else f"{self.arch}-{self.isa}"
+        return f"{self.device}-{isa}"

@@ -1,4 +1,4 @@
-"""What a text in a manifest may be, where it becomes a name: in Python source, a path, a message."""
+"""What a text in a manifest may be where it becomes a name: in Python code, a path, a message."""
 
 import keyword
 import re

@@ -25,8 +25,8 @@ class Variant:
         bucket: the sizes it serves.
         guards: everything that must hold for a call, and for the host.
         outputs: what a call returns; its tensors are numbered as the program returns them.
-        files: the program's files by name, each with the name of the section that holds it: model.so
-            (and model.json where an operator is called back into torch), or graph.py.
+        files: the program's files by name, each with the name of the section that holds it:
+            model.so (and model.json where an operator is called back into torch), or graph.py.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
         state: the weights that it takes behind the call's tensors and writes to in place: the state of
@@ -39,7 +39,8 @@ class Variant:
         operators: the custom operators that it calls, each with the Python module that
             registers it, or "" where that is not known.
         reference: name of the section with the graph this variant was compiled from, as source; it
-            is what `tcbuild verify` holds the variant against. It takes the same constants and more.
+            is what `tcbuild verify` holds the variant against. It takes the same constants
+            and more.
         target: where it may run; None for a graph.
         options: the compiler's options it was made with, as text, for people to read.
     """

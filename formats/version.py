@@ -6,8 +6,8 @@ Reading rules:
 - A new optional field needs no new version: readers ignore fields they do not know.
 - A field that a reader must understand to be right is listed by name in the manifest's `requires`;
   a reader refuses a name it does not know (FEATURES). This needs no new version either.
-- A guard fact, a form of a variant or a form of a container that a reader does not know is refused by
-  name, so a new one needs no new version.
+- A guard fact, a form of a variant or a form of a container that a reader does not know is refused
+  by name, so a new one needs no new version.
 - Anything else (the header, the section table, the meaning of a field) needs a new version, a line
   in this log, and a stored artifact of the old version under tests/formats/stored/.
 

@@ -38,7 +38,8 @@ class Weights:
     Attributes:
         section: name of the safetensors section.
         tensors: every weight by name, tied ones under each of their names.
-        aliases: for each tied weight that is not stored under its own name, the one it is stored as.
+        aliases: for each tied weight that is not stored under its own name, the one it is stored
+            as.
     """
 
     section: str
@@ -83,8 +84,8 @@ def check_stored(weights: Weights, entries: Mapping[str, Entry], where: str) -> 
         where: for messages.
 
     Raises:
-        WeightsError: a tensor is missing, is there without being listed, has another dtype or shape,
-            or does not start at a multiple of its item's size.
+        WeightsError: a tensor is missing, is there without being listed, has another dtype or
+            shape, or does not start at a multiple of its item's size.
     """
     listed = weights.tensors.keys() - weights.aliases.keys()
     if listed != entries.keys():

@@ -1,4 +1,4 @@
-"""Two artifacts without torch: a tiny one for byte-by-byte tests, and one with every kind of record."""
+"""Two artifacts without torch: a tiny one, and one with every kind of record."""
 
 import dataclasses
 import struct

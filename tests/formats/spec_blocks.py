@@ -1,6 +1,6 @@
 """The parts of formats/SPEC.md that follow from the code.
 
-`python -m tests.formats.spec_blocks` writes them into SPEC.md; test_spec.py holds SPEC.md against them.
+`python -m tests.formats.spec_blocks` writes them into SPEC.md; test_spec.py holds it against them.
 """
 
 import dataclasses

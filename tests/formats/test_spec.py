@@ -20,8 +20,8 @@ def test_block(name: str) -> None:
     found = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end {name} -->", TEXT, re.DOTALL)
     assert found, f"formats/SPEC.md has no block {name!r}: add its two marks, then run `{COMMAND}`"
     assert found[1] == spec_blocks.blocks()[name], (
-        f"block {name!r} of formats/SPEC.md is stale: run `{COMMAND}`, and read what changed. A change to "
-        "a table of fields, the header or the dump may need a new format version: see version.py"
+        f"block {name!r} of formats/SPEC.md is stale: run `{COMMAND}`, and read what changed. "
+        "A change to the fields, the header or the dump may need a new version: see version.py"
     )
 
 
