@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..formats.bucket import Bucket
+from ..formats.text import is_dim
 from .dims import Dim
 from .errors import SpecError
 
@@ -58,7 +59,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name, dim in self.dims.items():
-            if not name.isidentifier():
+            if not is_dim(name):
                 raise SpecError(f"dims.{name}", found=name, expected="a name like batch or seq_len")
             dim.check(f"dims.{name}")
         used = {name for axes in self.shapes.values() for name in axes if name is not None}
