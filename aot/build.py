@@ -2,28 +2,29 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from ..formats.variant import LIBRARY
-from . import embedded, environment, graph_source, inductor, sizes
+from . import embedded, environment, examples, frozen, graph_source, inductor, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
 from .guards import call_guards
 from .job_cache import JobCache
 from .package import Part, aside, package
+from .padding import padding
 from .partition import partition
 from .plan import Job, Plan
 from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
-from .spec import Spec
+from .spec import Call, Spec
 from .targets import host_guards
-from .verify import Row, refuse, verify, verify_once
+from .verify import Inputs, Row, refuse, verify, verify_once
 from .weight_table import WeightTable
 
 
@@ -78,8 +79,9 @@ def build(
                 source=spec.source,
                 producer=producer(),
                 environment=environment.describe(),
+                frozen=frozen.find(module),
             )
-        rows = _verify(spec, module, new, path, cache, watch) if spec.verify else ()
+        rows = _verify(spec, plan, module, new, path, cache, watch) if spec.verify else ()
         size = new.stat().st_size
     return Report(
         artifact=path,
@@ -114,6 +116,16 @@ def make_module(spec: Spec) -> torch.nn.Module:
     return module
 
 
+def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
+    """Return a function that makes example calls for the variants of a plan."""
+    jobs = {job.id: job for job in plan.jobs}
+
+    def make(variant: str, dims: Mapping[str, int]) -> Call:
+        return examples.chosen(module.forward, spec.inputs(dims), jobs[variant].choices)
+
+    return make
+
+
 def _build_job(
     spec: Spec,
     module: torch.nn.Module,
@@ -123,14 +135,15 @@ def _build_job(
     watch: "_Watch",
 ) -> tuple[Part, JobReport]:
     with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id)
+        captured = capture(spec, module, job.bucket, job.id, job.choices)
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
+        padded = padding(spec, module, job, partitioned)
     with watch.stage("compile") as said:
         compiled = compile_job(
             partitioned,
-            captured.tensors,
+            (*captured.tensors, *partitioned.state_tensors()),
             job.target,
             cache,
             lambda: sizes.relations(captured, names, job.id),
@@ -138,19 +151,25 @@ def _build_job(
         )
         said.append("cached" if compiled.cached else "")
     files = compiled.job.library.files
-    needed = {slot: partitioned.constants[slot] for slot in compiled.job.library.constants}
-    stored = weights.add(partitioned.constants, partitioned.weights)
     host = host_guards(job.target, files["model.so"], inductor.vector_flags())
+    guards = call_guards(
+        captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
+    )
     part = Part(
         id=job.id,
         form=LIBRARY,
         signature=captured.signature,
         bucket=job.bucket,
-        guards=(*host, *call_guards(captured.signature, job.bucket, compiled.job.relations)),
-        outputs=partitioned.outputs,
+        guards=(*host, *guards),
+        outputs=padded.outputs if padded else partitioned.outputs,
         files=dict(files),
-        constants={slot: stored[slot] for slot in needed},
-        reference=graph_source.write(partitioned.graph, job.id),
+        constants=weights.add(partitioned),
+        state=weights.add_state(partitioned),
+        written=partitioned.written,
+        operators=partitioned.providers(),
+        pad=padded.pad if padded else {},
+        fill=padded.fill if padded else {},
+        reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
         target=job.target,
         options=inductor.describe_options(job.target),
     )
@@ -164,12 +183,25 @@ def _build_job(
 
 
 def _verify(
-    spec: Spec, module: torch.nn.Module, new: Path, path: Path, cache: JobCache, watch: "_Watch"
+    spec: Spec,
+    plan: Plan,
+    module: torch.nn.Module,
+    new: Path,
+    path: Path,
+    cache: JobCache,
+    watch: "_Watch",
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
     def check() -> tuple[Row, ...]:
-        return verify(new, module=module, inputs=spec.inputs, tune=tune, tolerance=spec.tolerance)
+        return verify(
+            new,
+            module=module,
+            inputs=calls_of(spec, plan, module),
+            tune=tune,
+            tolerance=spec.tolerance,
+            imports=operators.files(),
+        )
 
     with watch.stage("verify") as said:
         rows, known = verify_once(new, cache.path, spec.tolerance, check)

@@ -6,11 +6,12 @@ calling convention: they are recorded in the signature, and guarded.
 """
 
 import contextlib
+import inspect
 import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..formats.signature import (
     ValueLeaf,
 )
 from ..formats.tree import arguments
-from . import structure
+from . import examples, structure
 from .errors import CaptureError, ModelError, SpecError
 from .spec import Call, Spec
 
@@ -51,7 +52,13 @@ class Captured:
     tensors: tuple[torch.Tensor, ...]
 
 
-def capture(spec: Spec, module: torch.nn.Module, bucket: Bucket, where: str) -> Captured:
+def capture(
+    spec: Spec,
+    module: torch.nn.Module,
+    bucket: Bucket,
+    where: str,
+    choices: Mapping[str, object] | None = None,
+) -> Captured:
     """Trace the model for one bucket.
 
     Args:
@@ -59,12 +66,15 @@ def capture(spec: Spec, module: torch.nn.Module, bucket: Bucket, where: str) -> 
         module: the model, in eval mode.
         bucket: the sizes; a range becomes a symbolic size, anything else is fixed.
         where: the job's identifier, for messages.
+        choices: the values of the parameters that have a list of them in the spec.
 
     Raises:
         ModelError: the model does not run eagerly on its own example call.
         CaptureError: it cannot be captured, or only for other sizes than the declared ones.
     """
     call = spec.inputs(spec.example_sizes(bucket))
+    if choices:
+        call = examples.chosen(module.forward, call, choices)
     signature, tensors = read_call(spec, module, call, where)
     returned: list[Node] = []
     body = _Body(module, signature, returned)
@@ -126,12 +136,19 @@ def read_call(
         raise ModelError(f"{where}: example call", found=error, expected=expected) from None
     signature = Signature(parameters=parameters)
     paths = {path for path, _ in signature.tensors()}
+    bound = inspect.signature(module.forward).bind(*call[0], **call[1]).arguments
+    absent = {name for name, value in bound.items() if value is None}
     for path in spec.shapes:
-        if path not in paths:
+        if path not in paths and _parameter(path) not in absent:
             raise SpecError(
                 f"shapes.{path}", found="no such tensor input", expected=f"one of {sorted(paths)}"
             )
     return replace(signature, symbols=_symbols(signature)), tuple(tensors)
+
+
+def _parameter(path: str) -> str:
+    """Return the parameter that a path starts at; itself if it is the name of none."""
+    return re.split(r"[\[.]", path)[0]
 
 
 def _tensor_leaf(

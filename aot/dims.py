@@ -1,6 +1,7 @@
 """What a spec says of a dimension that varies."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..formats.bucket import Range
@@ -72,5 +73,39 @@ class Dynamic:
         return max(self.min, min(8, self.max or 8))
 
 
-Dim = Specialize | Dynamic
-POLICIES = {kind.policy: kind for kind in (Specialize, Dynamic)}
+@dataclass(frozen=True, kw_only=True)
+class Pad:
+    """One variant for each of the listed sizes; a smaller call is padded up and its results cut back.
+
+    The build proves that the padding changes no output, or stops.
+
+    Attributes:
+        sizes: to pad up to.
+        min: the smallest size that is padded.
+        fill: what the padding of an input must hold, by the input's path: a mask's 0. The padding of
+            the others may hold anything, and the proof fills it at random.
+    """
+
+    policy: ClassVar[str] = "pad"
+    sizes: tuple[int, ...]
+    min: int = 1
+    fill: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, where: str) -> None:
+        """Refuse an empty list, sizes out of order, or a minimum above the largest."""
+        rising = self.sizes == tuple(sorted(set(self.sizes))) and self.sizes
+        if not rising or not 1 <= self.min <= self.sizes[-1]:
+            found = f"sizes = {list(self.sizes)}, min = {self.min}"
+            raise SpecError(where, found=found, expected="rising sizes, and 1 <= min <= the last")
+
+    def pieces(self) -> tuple[int | Range, ...]:
+        """Return what is compiled: one bucket entry each."""
+        return self.sizes
+
+    def example(self) -> int:
+        """Return a size to run the model with."""
+        return self.sizes[-1]
+
+
+Dim = Specialize | Dynamic | Pad
+POLICIES = {kind.policy: kind for kind in (Specialize, Dynamic, Pad)}

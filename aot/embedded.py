@@ -4,6 +4,8 @@ It is captured for as many sizes as the model's code allows, whatever the spec's
 guards of its own: where it would not be right, the call is a miss without an answer.
 """
 
+from collections.abc import Mapping
+
 import torch
 
 from ..formats.bucket import Bucket, Range
@@ -14,6 +16,7 @@ from .errors import CaptureError
 from .guards import call_guards
 from .package import Part
 from .partition import partition
+from .plan import choices_of
 from .spec import Spec
 from .weight_table import WeightTable
 
@@ -23,35 +26,63 @@ ID = "embedded"
 def embed(
     spec: Spec, module: torch.nn.Module, weights: WeightTable
 ) -> tuple[list[Part], list[str]]:
-    """Return the embedded graph, or none and a note that says why."""
+    """Return an embedded graph for each choice of values, and a note for each that there is not."""
+    parts: list[Part] = []
+    notes: list[str] = []
+    for choices in choices_of(spec):
+        try:
+            parts.append(_widest(spec, module, weights, choices))
+        except CaptureError as error:
+            note = "no embedded graph: a call that no variant accepts needs a fallback module"
+            notes.append(f"{note} ({error})")
+    return parts, notes
+
+
+def _widest(
+    spec: Spec, module: torch.nn.Module, weights: WeightTable, choices: Mapping[str, object]
+) -> Part:
+    """Capture for any size from 2 on or, where the model's code does not allow it, as declared.
+
+    Raises:
+        CaptureError: neither is possible.
+    """
     anything = Bucket(dims={name: Range(min=2) for name in spec.dims})
     as_declared = Bucket(dims={name: _span(spec, name) for name in spec.dims})
-    reason = None
-    for bucket in dict.fromkeys((str(anything), str(as_declared))):
-        chosen = anything if bucket == str(anything) else as_declared
-        try:
-            return [_part(spec, module, chosen, weights)], []
-        except CaptureError as error:
-            reason = error
-    note = "no embedded graph: a call that no variant accepts needs a fallback module"
-    return [], [f"{note} ({reason})"]
+    try:
+        return _part(spec, module, anything, weights, choices)
+    except CaptureError:
+        if not spec.dims:
+            raise
+        return _part(spec, module, as_declared, weights, choices)
 
 
-def _part(spec: Spec, module: torch.nn.Module, bucket: Bucket, weights: WeightTable) -> Part:
-    captured = capture(spec, module, bucket, ID)
-    names = sizes.Names(captured, ID)
-    partitioned = partition(captured, names, ID)
-    relations = sizes.relations(captured, names, ID, whole=False)
-    source = graph_source.write(partitioned.graph, ID)
+def _part(
+    spec: Spec,
+    module: torch.nn.Module,
+    bucket: Bucket,
+    weights: WeightTable,
+    choices: Mapping[str, object],
+) -> Part:
+    name = ",".join([ID, *(f"{key}={value!r}" for key, value in choices.items())])
+    captured = capture(spec, module, bucket, name, choices)
+    names = sizes.Names(captured, name)
+    partitioned = partition(captured, names, name)
+    relations = sizes.relations(captured, names, name, whole=False)
+    source = graph_source.write(partitioned.graph, name)
     return Part(
-        id=ID,
+        id=name,
         form=GRAPH,
         signature=captured.signature,
         bucket=bucket,
-        guards=call_guards(captured.signature, bucket, relations, graph=True),
+        guards=call_guards(
+            captured.signature, bucket, relations, written=partitioned.written, graph=True
+        ),
         outputs=partitioned.outputs,
         files={"graph.py": source.encode()},
-        constants=weights.add(partitioned.constants, partitioned.weights),
+        constants=weights.add(partitioned),
+        state=weights.add_state(partitioned),
+        written=partitioned.written,
+        operators=partitioned.providers(),
         options={},
     )
 

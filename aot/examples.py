@@ -1,5 +1,6 @@
 """Example calls of given sizes, made of one example call: values are repeated or cut, never invented."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from ..formats.signature import Node, Signature, TensorLeaf
 from ..formats.tree import arguments
 from . import structure
+from .errors import SpecError
 from .spec import Call
 
 
@@ -36,6 +38,23 @@ def resized(
         return arguments(Signature(parameters=structure.parameters(forward, call, leaf)), leaves)
 
     return resize
+
+
+def chosen(forward: Callable[..., Any], call: Call, choices: Mapping[str, object]) -> Call:
+    """Return the call with the chosen value for each parameter that has one.
+
+    Raises:
+        SpecError: the model has no parameter of that name.
+    """
+    bound = inspect.signature(forward).bind(*call[0], **call[1])
+    for name, value in choices.items():
+        if name not in bound.signature.parameters:
+            expected = f"one of {', '.join(bound.signature.parameters)}"
+            raise SpecError("values, optional", found=repr(name), expected=expected)
+        bound.arguments[name] = value
+    order = [name for name in bound.signature.parameters if name in bound.arguments]
+    bound.arguments = {name: bound.arguments[name] for name in order}
+    return bound.args, bound.kwargs
 
 
 def _fit(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Everything a call must satisfy for a captured graph to be right for it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 
@@ -10,7 +10,12 @@ from ..formats.signature import Signature, Symbol, TensorLeaf
 
 
 def call_guards(
-    signature: Signature, bucket: Bucket, relations: Iterable[str], *, graph: bool = False
+    signature: Signature,
+    bucket: Bucket,
+    relations: Iterable[str],
+    *,
+    written: Collection[int] = (),
+    graph: bool = False,
 ) -> tuple[Guard, ...]:
     """Return the guards of one variant on the call and the process.
 
@@ -18,6 +23,8 @@ def call_guards(
         signature: what it takes.
         bucket: the sizes it is for.
         relations: what the sizes must satisfy beyond it.
+        written: the indices of the tensors that the program writes to in place; they may share memory
+            with no other input.
         graph: the variant runs as an eager graph: strides, conjugate views and grad mode are torch's
             own concern then, and only an input that needs a gradient is refused.
     """
@@ -31,6 +38,8 @@ def call_guards(
     for path, leaf in signature.inputs():
         if isinstance(leaf, TensorLeaf):
             guards += _tensor(path, leaf, signature.symbols, bucket, graph=graph)
+            if leaf.index in written:
+                guards.append(Guard(subject=path, fact="shared", expected=False))
         else:
             guards.append(Guard(subject=path, fact="value", expected=str(leaf)))
     guards += [Guard(subject=DIMS, fact="relation", expected=text) for text in relations]

@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,13 @@ OPTIONS: Final[Mapping[str, object]] = {
     "aot_inductor.package_constants_on_disk_format": "pickle_weights",  # nothing is pickled by us
     "aot_inductor.model_name_for_generated_files": "model",  # the same names each time
     "aot_inductor.enable_line_tables": False,  # debug information of four times the code's size
-    # Else the number of threads of the build machine is compiled in.
+    # Else the number of threads of the build machine is compiled in: as the number to use, or (torch
+    # 2.13, where it equals the number of processors) only as the size of arrays that each thread
+    # writes to, which a machine with more processors then writes past.
     "cpp.dynamic_threads": True,
+    # How many elements a thread must get for a loop to be parallel. Inductor's own 512 costs more in
+    # waking a thread than it saves.
+    "cpp.min_chunk_size": 4096,
     # Without these two, small constants and folded ones are baked in, and new weights ignored.
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
@@ -79,6 +84,7 @@ def compile_graph(
         with (
             torch.no_grad(),
             toolchain.prefix(folder),
+            _serial_where_small(),
             warnings.catch_warnings(),
             contextlib.redirect_stdout(log),
         ):
@@ -92,6 +98,30 @@ def compile_graph(
             expected="a library",
         ) from error
     return _collect(made, where)
+
+
+@contextlib.contextmanager
+def _serial_where_small() -> Iterator[None]:
+    """Let Inductor leave a loop with little work on one thread, as it does for a fixed number of them.
+
+    With `dynamic_threads` it makes every loop parallel and leaves the rest to OpenMP, which costs a
+    small kernel several times its own run time.
+    """
+    from torch._inductor import config
+    from torch._inductor.codegen import cpp
+
+    kernel: Any = cpp.CppKernel
+    decide = kernel.decide_parallel_depth
+
+    def by_work(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with config.patch({"cpp.dynamic_threads": False}):
+            return decide(self, *args, **kwargs)
+
+    kernel.decide_parallel_depth = by_work
+    try:
+        yield
+    finally:
+        kernel.decide_parallel_depth = decide
 
 
 def vector_flags() -> str:

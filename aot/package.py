@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..formats.bucket import Bucket
@@ -30,6 +30,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
+        state, written, pad, fill, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -41,6 +42,11 @@ class Part:
     outputs: Node
     files: dict[str, bytes]
     constants: dict[str, str]
+    state: tuple[str, ...] = ()
+    written: tuple[int, ...] = ()
+    pad: dict[str, int] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str]
@@ -55,6 +61,7 @@ def package(
     source: str,
     producer: str,
     environment: dict[str, str],
+    frozen: dict[str, str],
 ) -> None:
     """Write an artifact to `path`, which is not its final name: see `aside`."""
     contents: dict[str, Content] = {}
@@ -75,6 +82,7 @@ def package(
         sections=(),
         weights=weights.record(WEIGHTS),
         environment=environment,
+        frozen=frozen,
         model=source,
     )
     if manifest.weights is not None:
@@ -147,6 +155,11 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         outputs=part.outputs,
         files={file: add(file, data) for file, data in part.files.items()},
         constants=part.constants,
+        state=part.state,
+        written=part.written,
+        pad=part.pad,
+        fill=part.fill,
+        operators=part.operators,
         reference=reference,
         target=part.target,
         options=part.options,

@@ -1,8 +1,8 @@
 """Everything there is to compile, in order, before anything is compiled."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from ..formats.bucket import Bucket
@@ -12,17 +12,41 @@ from .errors import NoJobError
 from .spec import Spec
 
 
+def calls(bucket: Bucket, choices: Mapping[str, object]) -> str:
+    """Return in words which calls a job is for: `batch=8,seq=2..512,enabled=True`."""
+    chosen = (f"{name}={value!r}" for name, value in choices.items())
+    return ",".join(filter(None, [str(bucket), *chosen])) or "static"
+
+
+def choices_of(spec: Spec) -> tuple[dict[str, object], ...]:
+    """Return every combination of the listed values, and of optional parameters there and left out."""
+    listed = [[(name, value) for value in values] for name, values in spec.values.items()]
+    optional: list[list[tuple[str, object] | None]] = [
+        [None, (name, None)] for name in spec.optional
+    ]
+    return tuple(
+        dict(choice for choice in chosen if choice is not None)
+        for chosen in itertools.product(*listed, *optional)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One bucket for one target: what becomes one variant."""
+    """One bucket for one target: what becomes one variant.
+
+    Attributes:
+        choices: the Python value that each listed parameter has, and None for an optional one that is
+            left out.
+    """
 
     bucket: Bucket
     target: Target
+    choices: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
         """The identifier of the job and of its variant: `batch=8,seq=2..512@cpu-x86-64-v4`."""
-        return f"{self.bucket if self.bucket.dims else 'static'}@{self.target}"
+        return f"{calls(self.bucket, self.choices)}@{self.target}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +62,13 @@ class Plan:
         pieces = [[(name, size) for size in dim.pieces()] for name, dim in spec.dims.items()]
         buckets = [Bucket(dims=dict(choice)) for choice in itertools.product(*pieces)]
         buckets.sort(key=lambda bucket: len(bucket.ranges()))
+        choices = choices_of(spec)
         return cls(
             name=spec.name,
             jobs=tuple(
-                Job(bucket=bucket, target=targets.resolve(target))
+                Job(bucket=bucket, target=targets.resolve(target), choices=choice)
                 for target in spec.targets
+                for choice in choices
                 for bucket in buckets
             ),
         )

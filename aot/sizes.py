@@ -9,8 +9,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.printers import PythonPrinter
 
-from ..formats.bucket import Range
 from ..formats import expression
+from ..formats.bucket import Range
 from ..formats.errors import FormatError
 from ..formats.expression import holds
 from .capture import Captured
@@ -155,9 +155,7 @@ def _share(
     except FormatError as error:
         expected = "a relation between sizes that can be checked at run time"
         raise CaptureError(where, found=error.found, expected=expected) from None
-    held = sum(
-        holds(text, {**fixed, **dict(zip(ranges, sizes, strict=True))}) for sizes in tried
-    )
+    held = sum(holds(text, {**fixed, **dict(zip(ranges, sizes, strict=True))}) for sizes in tried)
     if held == len(tried):
         return 1.0 if complete else None  # tried on some sizes only: keep the guard
     return held / len(tried)

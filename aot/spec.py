@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..formats.bucket import Bucket
+from ..formats.text import is_dim
 from .dims import Dim
 from .errors import SpecError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 MODES = ("default",)
+VALUE_TYPES = (type(None), bool, int, float, str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,9 @@ class Spec:
         dims: the policy of each dimension that varies.
         shapes: for each tensor input, by path (`ids`, `inputs['feats'][0]`), the dimension of each
             axis; None for an axis that is as in the example. Axes left out at the end are, too.
+        values: for a parameter that takes a Python value which decides what the model computes, the
+            values to compile for; one variant for each.
+        optional: the parameters to compile for both what the example has and None.
         source: where the model came from, for the manifest.
         targets: where the variants are to run: "cpu".
         mode: how hard to search for fast code; "default" takes the compiler's own choices.
@@ -43,6 +48,8 @@ class Spec:
     inputs: Callable[[Mapping[str, int]], Call]
     dims: Mapping[str, Dim] = field(default_factory=dict)
     shapes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
     source: str = ""
     targets: tuple[str, ...] = ("cpu",)
     mode: str = "default"
@@ -52,7 +59,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name, dim in self.dims.items():
-            if not name.isidentifier():
+            if not is_dim(name):
                 raise SpecError(f"dims.{name}", found=name, expected="a name like batch or seq_len")
             dim.check(f"dims.{name}")
         used = {name for axes in self.shapes.values() for name in axes if name is not None}
@@ -61,6 +68,12 @@ class Spec:
             raise SpecError("shapes", found=f"the dim {name!r}", expected=expected)
         for name in sorted(self.dims.keys() - used):
             raise SpecError(f"dims.{name}", found="used by no input", expected="a use in [shapes]")
+        for name, values in self.values.items():
+            if not values or any(type(value) not in VALUE_TYPES for value in values):
+                expected = "a list of None, bool, int, float or str"
+                raise SpecError(f"values.{name}", found=repr(values), expected=expected)
+        for name in self.values.keys() & set(self.optional):
+            raise SpecError(f"values.{name}", found="optional, too", expected="one of the two")
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
         for target in self.targets:

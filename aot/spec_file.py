@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .dims import POLICIES, Dim, Dynamic, Specialize
+from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
 from .spec import Call, Spec
@@ -20,16 +20,17 @@ else:
 
 # Every key of the file, with the types its value may have.
 KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
-    "model": {"source": str, "inputs": str, "name": str},
+    "model": {"source": str, "inputs": str, "name": str, "optional": list},
     "build": {"targets": list, "mode": str},
     "fallback": {"embed": bool},
     "verify": {"enabled": bool, "tolerance": (int, float)},
 }
 DIM_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "specialize": {"policy": str, "values": list},
+    "pad": {"policy": str, "sizes": list, "min": int, "fill": dict},
     "dynamic": {"policy": str, "min": int, "max": int, "tune": int},
 }
-TABLES = (*KEYS, "dims", "shapes")
+TABLES = (*KEYS, "dims", "shapes", "values")
 
 
 def read(path: str | os.PathLike[str]) -> Spec:
@@ -55,6 +56,10 @@ def read(path: str | os.PathLike[str]) -> Spec:
         inputs=_inputs(load_callable(model["inputs"], folder, f"{where}: model.inputs"), where),
         dims={name: _dim(where, name, value) for name, value in data.get("dims", {}).items()},
         shapes={name: _axes(where, name, value) for name, value in data.get("shapes", {}).items()},
+        values={
+            name: _values(where, name, value) for name, value in data.get("values", {}).items()
+        },
+        optional=tuple(model.get("optional", ())),
         source=model["source"],
         targets=tuple(build.get("targets", ("cpu",))),
         mode=build.get("mode", "default"),
@@ -104,12 +109,22 @@ def _dim(where: str, name: str, value: Any) -> Dim:
     _check_keys(place, value, DIM_KEYS[policy])
     if policy == Dynamic.policy:
         return Dynamic(min=value.get("min", 2), max=value.get("max"), tune=value.get("tune"))
-    if "values" not in value:
-        raise SpecError(place, found="no values", expected="values = [sizes]")
-    for size in value["values"]:
+    if policy == Pad.policy:
+        sizes, fill = _sizes(place, value, "sizes"), value.get("fill", {})
+        for path, filler in fill.items():
+            if type(filler) not in (int, float, bool):
+                raise SpecError(f"{place}.fill.{path}", found=repr(filler), expected="a number")
+        return Pad(sizes=sizes, min=value.get("min", 1), fill=fill)
+    return Specialize(values=_sizes(place, value, "values"))
+
+
+def _sizes(place: str, value: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    if key not in value:
+        raise SpecError(place, found=f"no {key}", expected=f"{key} = [sizes]")
+    for size in value[key]:
         if type(size) is not int:
-            raise SpecError(f"{place}.values", found=repr(size), expected="sizes")
-    return Specialize(values=tuple(value["values"]))
+            raise SpecError(f"{place}.{key}", found=repr(size), expected="sizes")
+    return tuple(value[key])
 
 
 def _axes(where: str, name: str, value: Any) -> tuple[str | None, ...]:
@@ -117,6 +132,12 @@ def _axes(where: str, name: str, value: Any) -> tuple[str | None, ...]:
         expected = 'a list with a dim name for each axis, "_" for one that does not vary'
         raise SpecError(f"{where}: shapes.{name}", found=value, expected=expected)
     return tuple(axis if isinstance(axis, str) and axis != "_" else None for axis in value)
+
+
+def _values(where: str, name: str, value: Any) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise SpecError(f"{where}: values.{name}", found=value, expected="a list of values")
+    return tuple(value)
 
 
 def _table(where: str, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:

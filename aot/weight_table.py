@@ -1,13 +1,12 @@
 """The weights of all variants: each stored once, tied ones under one name."""
 
-from collections.abc import Mapping
-
 import torch
 
 from ..formats.layout import axes
 from ..formats.manifest import Weight, Weights
 from ..formats.safetensors_header import ITEM_SIZES, write_header
 from . import structure
+from .partition import Partitioned
 
 ALIGN = 64  # of the first tensor's bytes, and of all whose size is a multiple of it
 
@@ -17,16 +16,19 @@ class WeightTable:
 
     def __init__(self) -> None:
         self._tensors: dict[str, torch.Tensor] = {}
+        self._roles: dict[str, str] = {}
 
-    def add(
-        self, constants: Mapping[str, str], weights: Mapping[str, torch.Tensor]
-    ) -> dict[str, str]:
+    def add(self, part: Partitioned) -> dict[str, str]:
         """Add a variant's weights; return its constants with the names that they are stored under.
 
         Two variants may have different tensors under one name (a constant that was computed while
         tracing): the second then gets another name.
         """
-        return {slot: self._name(name, weights[name]) for slot, name in constants.items()}
+        return {slot: self._name(name, part) for slot, name in part.constants.items()}
+
+    def add_state(self, part: Partitioned) -> tuple[str, ...]:
+        """Add the buffers that a variant writes to; return the names that they are stored under."""
+        return tuple(self._name(name, part) for name in part.state)
 
     def record(self, section: str) -> Weights | None:
         """Return the manifest's record of the weights; None where there are none."""
@@ -34,7 +36,9 @@ class WeightTable:
             return None
         return Weights(
             section=section,
-            tensors={name: _weight(tensor) for name, tensor in self._tensors.items()},
+            tensors={
+                name: _weight(tensor, self._roles[name]) for name, tensor in self._tensors.items()
+            },
             aliases=self._aliases(),
         )
 
@@ -61,11 +65,13 @@ class WeightTable:
         aliases = self._aliases()
         return sum(t.nbytes for name, t in self._tensors.items() if name not in aliases)
 
-    def _name(self, name: str, tensor: torch.Tensor) -> str:
+    def _name(self, name: str, part: Partitioned) -> str:
+        tensor = part.weights[name]
         unique, number = name, 2
         while unique in self._tensors and not _same(self._tensors[unique], tensor):
             unique, number = f"{name}#{number}", number + 1
         self._tensors.setdefault(unique, tensor)
+        self._roles.setdefault(unique, part.roles[name] if unique == name else "constant")
         return unique
 
     def _aliases(self) -> dict[str, str]:
@@ -79,9 +85,12 @@ class WeightTable:
         return aliases
 
 
-def _weight(tensor: torch.Tensor) -> Weight:
+def _weight(tensor: torch.Tensor, role: str) -> Weight:
     return Weight(
-        dtype=_dtype(tensor), shape=tuple(tensor.shape), layout=structure.tensor_layout(tensor)
+        dtype=_dtype(tensor),
+        shape=tuple(tensor.shape),
+        layout=structure.tensor_layout(tensor),
+        role=role,
     )
 
 

@@ -167,6 +167,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "neg": _fact(TENSOR, FLAG, "whether it is a lazy negative (`is_neg`)"),
     "conj": _fact(TENSOR, FLAG, "whether it is a lazy conjugate (`is_conj`)"),
     "requires_grad": _fact(TENSOR, FLAG, "whether it asks for a gradient"),
+    "shared": _fact(TENSOR, FLAG, "whether it overlaps in memory with another input"),
     "value": _fact(VALUE, TEXT, "its Python `repr`: `None`, `True`, `3`, `0.5`, `'mean'`"),
     "relation": _fact(DIMS, RELATION, "the sizes of the call, by dimension name"),
     "grad_mode": _fact(PROCESS, FLAG, "whether gradients are recorded in the calling thread"),

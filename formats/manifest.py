@@ -35,6 +35,8 @@ class Manifest:
         weights: where the weights are; None where the model has none.
         requires: features that a reader must know (see version.py).
         environment: what the artifact was built with, by name: torch, compiler, ...
+        frozen: the plain Python values that the model's modules held as attributes, as text: what the
+            code read of them is a constant of the compiled programs.
         model: where the model came from, as the spec says it.
     """
 
@@ -46,6 +48,7 @@ class Manifest:
     weights: Weights | None = None
     requires: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    frozen: dict[str, str] = field(default_factory=dict)
     model: str = ""
 
     def section(self, name: str) -> Section:
@@ -125,7 +128,7 @@ def check(manifest: Manifest, where: str) -> None:
         variant_check.check(variant, manifest.signatures[variant.signature], place)
         for name in (*variant.files.values(), *filter(None, [variant.reference])):
             _known("section", name, sections, place)
-        for name in variant.constants.values():
+        for name in (*variant.constants.values(), *variant.state):
             _known("weight", name, tensors, place)
 
 

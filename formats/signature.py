@@ -260,6 +260,18 @@ def read_key(text: str) -> str | int:
     return int(rest) if re.fullmatch(r"-?[0-9]{1,4000}", rest) else rest
 
 
+def describe_value(value: object) -> str | None:
+    """Return a value as text; None where it is no plain value or list of these."""
+    if isinstance(value, list | tuple):
+        items = [describe_value(item) for item in value]
+        plain = [item for item in items if item is not None]
+        return f"[{', '.join(plain)}]" if len(plain) == len(items) and len(items) <= 16 else None
+    try:
+        return str(ValueLeaf.of(value))
+    except TypeError:
+        return None
+
+
 def _read_str(text: str) -> str:
     value = ast.literal_eval(text)
     if not isinstance(value, str):

@@ -29,6 +29,15 @@ class Variant:
             model.so (and model.json where an operator is called back into torch), or graph.py.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
+        state: the weights that it takes behind the call's tensors and writes to in place: the state of
+            the model, which all variants share.
+        written: the indices of the call's tensors that it writes to in place.
+        pad: for each dimension along which a smaller call is padded up to the bucket, the smallest
+            size for which that is done. The outputs are then cut back along the axes whose size is
+            that dimension.
+        fill: what the padding of an input holds, by path; 0 where nothing is said.
+        operators: the custom operators that it calls, each with the Python module that
+            registers it, or "" where that is not known.
         reference: name of the section with the graph this variant was compiled from, as source; it
             is what `tcbuild verify` holds the variant against. It takes the same constants
             and more.
@@ -44,6 +53,11 @@ class Variant:
     outputs: Node
     files: dict[str, str]
     constants: dict[str, str]
+    state: tuple[str, ...] = ()
+    written: tuple[int, ...] = ()
+    pad: dict[str, int] = field(default_factory=dict)
+    fill: dict[str, int | float] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
     options: dict[str, str] = field(default_factory=dict)

@@ -56,8 +56,32 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
     _check_bucket(variant.bucket, dims, f"{where}: bucket")
     _check_guards(variant, signature, dims, where)
     inputs = len(signature.tensors())
+    _check_state(variant, inputs, where)
+    _check_padding(variant, signature, where)
     for path, leaf in check_tree(variant.outputs, "output", where):
         check_leaf(leaf, dims, inputs, f"{where}: {path}")
+
+
+def _check_state(variant: Variant, inputs: int, where: str) -> None:
+    for i in variant.written:
+        if not 0 <= i < inputs:
+            found, expected = f"writes to input {i}", f"below {inputs}"
+            raise ManifestError(f"{where}: written", found=found, expected=expected)
+    if len(set(variant.state)) != len(variant.state):
+        found = show(list(variant.state))
+        raise ManifestError(f"{where}: state", found=found, expected="different weights")
+
+
+def _check_padding(variant: Variant, signature: Signature, where: str) -> None:
+    fixed = variant.bucket.fixed()
+    for name, low in variant.pad.items():
+        if not 1 <= low <= fixed.get(name, 0):
+            found, expected = f"{show(name)} from {low}", "a dim of one size, from 1 up to it"
+            raise ManifestError(f"{where}: pad", found=found, expected=expected)
+    paths = {path for path, _ in signature.tensors()}
+    for path in variant.fill.keys() - paths:
+        expected = f"one of {show(sorted(paths))}"
+        raise ManifestError(f"{where}: fill", found=show(path), expected=expected)
 
 
 def _check_bucket(bucket: Bucket, dims: frozenset[str], where: str) -> None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from .errors import ManifestError, WeightsError
 from .layout import axes
 from .safetensors_header import ITEM_SIZES, Entry
 from .signature_check import check_tensor
 from .strict_json import show
+
+ROLES: Final = ("parameter", "buffer", "constant")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,11 +22,13 @@ class Weight:
         shape: the size of each axis.
         layout: "contiguous", or the axes from the outermost in memory to the innermost: "0,2,3,1".
             The tensor is stored with its axes in that order.
+        role: "parameter", "buffer" (both are in the model's state_dict) or "constant" (is not).
     """
 
     dtype: str
     shape: tuple[int, ...]
     layout: str = "contiguous"
+    role: str = "parameter"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +56,23 @@ def check(weights: Weights, where: str) -> None:
     for name, weight in weights.tensors.items():
         place = f"{where}: {show(name)}"
         check_tensor(weight.dtype, weight.shape, weight.layout, place)
+        if weight.role not in ROLES:
+            expected = f"one of {', '.join(ROLES)}"
+            raise ManifestError(place, found=f"role {show(weight.role)}", expected=expected)
         if weight.dtype not in ITEM_SIZES:
             expected = f"one of {', '.join(ITEM_SIZES)}"
             raise ManifestError(place, found=f"dtype {weight.dtype}", expected=expected)
     for name, stored in weights.aliases.items():
-        same = weights.tensors.get(name) == weights.tensors.get(stored)
+        same = _form(weights.tensors.get(name)) == _form(weights.tensors.get(stored))
         if name not in weights.tensors or not same or stored in weights.aliases:
             found = f"{show(name)} as an alias of {show(stored)}"
             expected = "two weights that are alike, the second one stored"
             raise ManifestError(where, found=found, expected=expected)
+
+
+def _form(weight: Weight | None) -> object:
+    """Return what two tied weights have in common."""
+    return None if weight is None else (weight.dtype, weight.shape, weight.layout)
 
 
 def check_stored(weights: Weights, entries: Mapping[str, Entry], where: str) -> None:

@@ -42,14 +42,35 @@ class Library:
         The caller has checked shapes, dtypes and strides: the library would read out of bounds.
 
         Raises:
-            LibraryError: the names are not exactly the ones that the library needs.
+            LibraryError: one that the library needs is not among them.
         """
-        if tensors.keys() != self.constants():
+        needed = self._needed(tensors)
+        if needed:
+            self._runner.update_constant_buffer(needed, False, True, user_managed=True)
+
+    def bind_spare(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Bind a second set of constants, of the same form, that `flip` brings into use.
+
+        Torch keeps what is bound alive for as long as the process lives. So each of the two sets is
+        bound once, and new values are copied into the one that is not in use.
+        """
+        needed = self._needed(tensors)
+        if needed:
+            self._runner.update_constant_buffer(needed, True, True, user_managed=True)
+
+    def flip(self) -> None:
+        """Use the other set from the next call on; waits for calls that are running."""
+        if self.constants():
+            self._runner.swap_constant_buffer()
+
+    def _needed(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return what the library asks for; the compiler may have found a constant to be unused."""
+        missing = self.constants() - tensors.keys()
+        if missing:
             raise LibraryError(
                 "constants",
-                found=sorted(tensors.keys() ^ self.constants()),
-                expected="the same names in the manifest and in the library",
+                found=f"none for {sorted(missing)}",
+                expected="all that the library needs in the manifest",
                 tip="rebuild the artifact",
             )
-        if tensors:
-            self._runner.update_constant_buffer(dict(tensors), False, True, user_managed=True)
+        return {name: tensors[name] for name in self.constants()}

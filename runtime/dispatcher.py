@@ -7,15 +7,19 @@ from typing import Any, Final
 import torch
 
 from ..formats.manifest import Manifest
-from ..formats.tree import StructureError
-from . import observe, samples
+from . import samples
 from .alert import Alerter
 from .binding import Binder, Lookup, compile_lookup, memo_key
+from .choice import Choice, choose
 from .errors import MissError
-from .miss import Explanation, Refusal
+from .miss import Explanation
+from .observe import also_unshared
+from .padding import Padded
 from .program import Program
+from .state import State
 from .stats import Counter, Stats
 from .tensor_check import TensorCheck, exact_check
+from .weight_sets import Source, WeightSets
 
 MAX_KEYS: Final = 4096  # remembered for each signature; all are dropped when there are more
 MAX_ENTRIES: Final = 8  # under one key: calls of the same sizes that differ in something else
@@ -24,7 +28,7 @@ FALLBACK: Final = "fallback"
 RAISE: Final = "raise"
 
 # A call that was accepted: what is the same in every such call, who answered, with which sizes.
-Entry = tuple[TensorCheck, Program, dict[str, int]]
+Entry = tuple[TensorCheck, Program | Padded, dict[str, int]]
 
 
 class Dispatcher:
@@ -47,6 +51,8 @@ class Dispatcher:
         fallback: Callable[..., Any] | None,
         on_miss: str,
         alerter: Alerter,
+        weights: WeightSets,
+        state: State,
     ) -> None:
         self.manifest = manifest
         self._programs = tuple(programs)
@@ -54,10 +60,13 @@ class Dispatcher:
         self._fallback = fallback
         self._on_miss = on_miss
         self._alerter = alerter
+        self._weights = weights
+        self._state = state
+        self._training = _training(fallback)
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         self._lookups: list[Lookup] = [
-            compile_lookup(signature, memo)
+            compile_lookup(signature, memo, self._training)
             for signature, memo in zip(manifest.signatures, self._memos, strict=True)
         ]
         self._lock = threading.Lock()
@@ -94,59 +103,71 @@ class Dispatcher:
             hits={program.variant.id: program.hits.read() for program in self._programs},
             misses=self._alerter.counts(),
             fallbacks={name: counter.read() for name, counter in self._served.items()},
+            padded={p.variant.id: p.padding.read() for p in self._programs if p.variant.pad},
         )
 
     def warmup(self) -> None:
-        """Run each compiled variant once on drawn values, so that no call pays for a first time."""
-        for program in self._programs:
-            call = samples.draw(self.manifest, program.variant)
-            with torch.inference_mode():
-                program.run(list(call.tensors))
+        """Run each compiled variant on drawn values, so that no call pays for a first time.
+
+        What each takes is measured: from then on a call that must be padded goes to the variant that
+        is cheapest, not merely the next in size. The state of the model stays as it is.
+        """
+
+        def run() -> None:
+            for program in self._programs:
+                call = samples.draw(self.manifest, program.variant)
+                with torch.inference_mode():
+                    program.measure(call.tensors)
+
+        self._state.preserved(run)
+
+    def load_weights(self, source: Source) -> None:
+        """Replace the weights, also while other threads call: each call sees the old or the new ones.
+
+        The values are copied. The fallback module gets them too. The first time, memory for a second
+        set is allocated, which later swaps use again.
+
+        Args:
+            source: a state_dict of the model, or the path of a safetensors file or of an artifact.
+
+        Raises:
+            StateError: a weight is missing or has another dtype or shape, or tied weights differ;
+                nothing was replaced.
+        """
+        programs = (*self._programs, *self._embedded)
+        self._weights.replace(source, programs, self._fallback, self.manifest.name)
+
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """Return the buffers that the model writes to, by name: the tensors in use, not copies."""
+        return dict(self._state.tensors)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        accepted, explanation = self._choose(self._programs, args, kwargs)
-        if accepted is None:
+        choice, explanation = self._choose(self._programs, args, kwargs)
+        if choice is None:
             return self._miss(explanation, args, kwargs)
-        program, tensors, dims = accepted
-        self._remember(program, tensors, dims)
-        program.hits.add()
-        return program(tensors, dims)
+        self._remember(choice)
+        return choice.answer()
 
     def _choose(
         self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Program, tuple[torch.Tensor, ...], dict[str, int]] | None, Explanation]:
-        refusals: dict[str, tuple[Refusal, ...]] = {}
-        for index, binder in enumerate(self._binders):
-            mine = [program for program in programs if program.variant.signature == index]
-            try:
-                leaves = binder.bind(args, kwargs)
-            except StructureError as error:
-                refusal = Refusal("structure", str(error))
-                refusals.update({program.variant.id: (refusal,) for program in mine})
-                continue
-            dims = observe.sizes(binder.signature, leaves)
-            for program in mine:
-                refused = observe.refusals(program.guards, leaves, dims)
-                if not refused:
-                    tensors = tuple(leaves[path] for path, _ in binder.signature.tensors())
-                    explanation = Explanation(variant=program.variant.id, refusals=refusals)
-                    return (program, tensors, dims), explanation  # type: ignore[return-value]
-                refusals[program.variant.id] = tuple(refused)
-        return None, Explanation(variant=None, refusals=refusals)
+    ) -> tuple[Choice | None, Explanation]:
+        return choose(self._binders, programs, args, kwargs, training=self._training())
 
-    def _remember(
-        self, program: Program, tensors: tuple[torch.Tensor, ...], dims: dict[str, int]
-    ) -> None:
+    def _remember(self, choice: Choice) -> None:
         """Let the next call like this one skip the guards."""
-        index = program.variant.signature
-        key = memo_key(self.manifest.signatures[index], tensors)
+        index = choice.program.variant.signature
+        key = memo_key(self.manifest.signatures[index], choice.tensors, self._training())
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())
             if len(memo) >= MAX_KEYS and not entries:
                 memo.clear()
             if len(entries) < MAX_ENTRIES:
-                memo[key] = (*entries, (exact_check(tensors), program, dims))
+                check = exact_check(choice.tensors)
+                written = choice.program.variant.written
+                if written:
+                    check = also_unshared(check, written)
+                memo[key] = (*entries, (check, choice.program, choice.dims))
 
     def _miss(
         self, explanation: Explanation, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -155,18 +176,36 @@ class Dispatcher:
         if self._on_miss == FALLBACK:
             if self._fallback is not None:
                 self._tell(explanation.guards, reason, "fallback module")
-                return self._fallback(*args, **kwargs)
-            accepted, beyond = self._choose(self._embedded, args, kwargs)
-            if accepted is not None:
-                program, tensors, dims = accepted
+                return self._call_fallback(args, kwargs)
+            choice, beyond = self._choose(self._embedded, args, kwargs)
+            if choice is not None:
                 self._tell(explanation.guards, reason, "embedded graph")
-                return program(tensors, dims)
+                with self._weights.reading():
+                    return choice.answer()
             if self._embedded:
                 reason = f"{reason}; the embedded graph: {beyond.reason}"
         self._tell(explanation.guards, reason, "nothing")
         variants = ", ".join(program.variant.id for program in self._programs)
         raise MissError(self.manifest.name, found=reason, expected=f"a call for one of {variants}")
 
+    def _call_fallback(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        assert self._fallback is not None
+        with self._weights.reading():
+            if not self._state.tensors:
+                return self._fallback(*args, **kwargs)
+            with self._state.lock:
+                try:
+                    return self._fallback(*args, **kwargs)
+                finally:
+                    self._state.collect(self._fallback)
+
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()
         self._alerter.miss(guards, reason, served_by)
+
+
+def _training(module: object) -> Callable[[], bool]:
+    """Return a function that tells whether a module is in training mode."""
+    if isinstance(module, torch.nn.Module):
+        return lambda: module.training
+    return lambda: False

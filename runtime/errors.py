@@ -29,6 +29,13 @@ class LibraryError(TcbuildError):
     problem = "a compiled library does not load"
 
 
+class OperatorError(TcbuildError):
+    """A custom operator that the model calls is not registered in this process."""
+
+    exit_code = 16
+    problem = "an operator that the model calls is missing"
+
+
 class StateError(TcbuildError):
     """Weights do not fit the artifact."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ..formats.manifest import Manifest
+from ..formats.signature import describe_value
 from .errors import StateError
 from .weights import describe
 
@@ -17,10 +18,12 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
     alone, and so is a callable that is no module.
 
     Raises:
-        StateError: naming the first weight that differs.
+        StateError: naming the first weight, or the first plain Python value among its attributes, that
+            differs: both are constants of the compiled programs.
     """
     if not isinstance(module, torch.nn.Module):
         return
+    _check_frozen(module, manifest)
     own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     own.update(module.named_buffers(remove_duplicate=False))
     for name, weight in weights.items():
@@ -31,6 +34,23 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
                 found=describe(mine) if mine.shape != weight.shape else "other values",
                 expected=f"the artifact's {describe(weight)}",
                 tip="load the checkpoint that the artifact was built from into the fallback module",
+            )
+
+
+def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
+    for path, expected in manifest.frozen.items():
+        owner, _, name = path.rpartition(".")
+        try:
+            value = getattr(module.get_submodule(owner), name)
+        except AttributeError:
+            continue
+        found = describe_value(value)
+        if found is not None and found != expected:
+            raise StateError(
+                f"fallback module of {manifest.name}: {path}",
+                found=found,
+                expected=f"{expected}, as when the artifact was built",
+                tip="make the fallback module as the artifact's spec does, or rebuild",
             )
 
 

@@ -12,32 +12,48 @@ import torch
 from ..formats.container import Artifact
 from ..formats.errors import SectionError
 
+Constants = Mapping[str, torch.Tensor]
 Forward = Callable[..., Sequence[torch.Tensor]]
 
 
-def load(artifact: Artifact, section: str, constants: Mapping[str, torch.Tensor]) -> Forward:
-    """Return the graph's function; the source is checked now and compiled at the first call.
+class Graph:
+    """A graph from its source, which is checked now and compiled at the first call.
 
-    Raises:
-        FormatError: the section is not the one that was recorded.
+    `run` takes the tensors as a list, as a library's does.
     """
-    source = artifact.text(section)
-    where = f"{artifact.path}: section {section!r}"
-    compiled: list[Forward] = []
 
-    def forward(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
-        if not compiled:
-            compiled.append(_compile(source, constants, where))
-        return compiled[0](*tensors)
+    def __init__(self, artifact: Artifact, section: str, constants: Constants) -> None:
+        """Read the source.
 
-    return forward
+        Raises:
+            FormatError: the section is not the one that was recorded.
+        """
+        self._source = artifact.text(section)
+        self._where = f"{artifact.path}: section {section!r}"
+        self._sets = [constants, constants]
+        self._forward: Forward | None = None
 
+    def run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Run the graph eagerly."""
+        if self._forward is None:
+            self._forward = self._compile()
+        return self._forward(*tensors)
 
-def _compile(source: str, constants: Mapping[str, torch.Tensor], where: str) -> Forward:
-    namespace: dict[str, Any] = {}
-    try:
-        exec(compile(source, where, "exec"), namespace)
-        forward: Forward = namespace["bind"](constants)
-    except Exception as error:
-        raise SectionError(where, found=repr(error), expected="the source of a graph") from error
-    return forward
+    def bind_spare(self, constants: Constants) -> None:
+        """Bind a second set of constants that `flip` brings into use."""
+        self._sets[1] = constants
+
+    def flip(self) -> None:
+        """Use the other set from the next call on."""
+        self._sets.reverse()
+        self._forward = None
+
+    def _compile(self) -> Forward:
+        namespace: dict[str, Any] = {}
+        try:
+            exec(compile(self._source, self._where, "exec"), namespace)
+            forward: Forward = namespace["bind"](self._sets[0])
+        except Exception as error:
+            expected = "the source of a graph"
+            raise SectionError(self._where, found=repr(error), expected=expected) from error
+        return forward

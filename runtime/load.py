@@ -9,10 +9,12 @@ import torch
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
 from . import fallback as fallbacks
-from . import host, program, weights
+from . import host, operators, program, weights
 from .alert import Alert, Alerter
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import HostError
+from .state import State
+from .weight_sets import WeightSets
 
 
 def load(
@@ -30,7 +32,7 @@ def load(
         path: of the `.tcb` file.
         device: where to run.
         fallback: what answers a call that no variant accepts: the module that the artifact was built
-            from, with the same weights. Without it the embedded graph answers, where it can.
+            from, with the same weights. Buffers that the model writes to are shared with it. Without it the embedded graph answers, where it can.
         on_miss: "fallback", or "raise" to get a MissError for each such call.
         on_alert: called with an Alert for each miss.
         check_weights: hold all weights against their checksum; False leaves pages unread until used.
@@ -38,8 +40,9 @@ def load(
     Raises:
         FormatError: the file is malformed; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
-        StateError: the weights do not fit the variants, or the fallback module has others.
+        StateError: the fallback module has other weights, or other values among its attributes.
         LibraryError: a library does not load.
+        OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
     """
     if on_miss not in (FALLBACK, RAISE):
@@ -50,10 +53,13 @@ def load(
         variants = host.usable(manifest, str(path))
         if torch.device(device).type != "cpu":
             raise HostError(path, found=f"device {str(device)!r}", expected="'cpu'")
+        operators.check(variants, str(path))
         tensors = weights.load(artifact, check=check_weights)
+        state = State(variants, tensors)
         if fallback is not None:
             fallbacks.check(fallback, manifest, tensors)
-        loaded = [program.load(variant, artifact, tensors) for variant in variants]
+            state.attach(fallback)
+        loaded = [program.load(variant, artifact, tensors, state) for variant in variants]
     return Dispatcher(
         manifest,
         [program for program in loaded if program.variant.form == LIBRARY],
@@ -61,4 +67,6 @@ def load(
         fallback=fallback,
         on_miss=on_miss,
         alerter=Alerter(manifest.name, on_alert),
+        weights=WeightSets(manifest.weights, tensors, state),
+        state=state,
     )

@@ -9,6 +9,7 @@ from ..formats.guard import DIMS, PROCESS, Guard
 from ..formats.signature import Signature, Symbol, ValueLeaf
 from . import modes
 from .miss import Refusal
+from .tensor_check import TensorCheck
 from .weights import dtype_name
 
 Leaves = Mapping[str, object]  # what a call passed, by path
@@ -51,7 +52,23 @@ def observe(guard: Guard, leaves: Leaves) -> object:
         return words(leaf)
     if guard.fact == "type":
         return _kind(leaf)
-    return _tensor(guard, leaf) if _is_plain(leaf) else None
+    if not _is_plain(leaf):
+        return None
+    if guard.fact == "shared":
+        others = (value for path, value in leaves.items() if path != guard.subject)
+        return any(_is_plain(other) and _share(leaf, other) for other in others)
+    return _tensor(guard, leaf)
+
+
+def also_unshared(check: TensorCheck, written: Sequence[int]) -> TensorCheck:
+    """Return a check that also refuses a tensor of `written` that shares memory with another one."""
+
+    def checked(*tensors: torch.Tensor) -> bool:
+        return check(*tensors) and not any(
+            i != j and _share(tensors[i], other) for i in written for j, other in enumerate(tensors)
+        )
+
+    return checked
 
 
 def words(value: object) -> str:
@@ -59,6 +76,12 @@ def words(value: object) -> str:
     if value is None or type(value) in (bool, int, float, str):
         return str(ValueLeaf.of(value))
     return f"a {_kind(value)}"
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two dense tensors overlap in memory."""
+    start, begin = one.data_ptr(), other.data_ptr()
+    return start < begin + other.nbytes and begin < start + one.nbytes
 
 
 def _tensor(guard: Guard, tensor: torch.Tensor) -> object:

@@ -1,7 +1,8 @@
 """A variant that is loaded and bound to its weights: tensors in, tensors out."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -11,15 +12,34 @@ from ..formats.guard import HOST
 from ..formats.signature import DimLeaf, InputLeaf, Node, TensorLeaf, ValueLeaf
 from ..formats.tree import assemble
 from ..formats.variant import LIBRARY, Variant
-from . import graph_source, library_files
+from . import library_files
 from .aoti import Library
-from .stats import Counter
+from .graph_source import Graph
+from .state import State
+from .stats import Counter, Waste
 
 LIBRARY_FILE = "model.so"
 SOURCE_FILE = "graph.py"
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 Tensors = tuple[torch.Tensor, ...]
+
+
+class Bound(Protocol):
+    """What can run: a library or a graph, with constants bound to it."""
+
+    @property
+    def run(self) -> Run:
+        """Take the tensors, return the outputs; nothing is checked."""
+        ...
+
+    def bind_spare(self, constants: Mapping[str, torch.Tensor]) -> None:
+        """Bind a second set of constants."""
+        ...
+
+    def flip(self) -> None:
+        """Use the other set."""
+        ...
 
 
 class Program:
@@ -30,21 +50,50 @@ class Program:
         guards: the guards that depend on the call and the process; the host's have been checked.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
+        padding: what of them was padded up to its bucket.
+        seconds: what one run takes, as far as it was measured.
+        result: puts the program's outputs into what the model returns.
     """
 
-    def __init__(self, variant: Variant, run: Run) -> None:
+    def __init__(self, variant: Variant, bound: Bound, state: State) -> None:
         self.variant = variant
         self.guards = tuple(guard for guard in variant.guards if guard.subject != HOST)
-        self.run = run
         self.hits = Counter()
+        self.padding = Waste()
+        self.seconds: float | None = None
         self.result = _result(variant.outputs)
+        self._bound = bound
+        writes = variant.state or variant.written
+        self.run: Run = state.around(variant, bound.run) if writes else bound.run
+
+    def measure(self, tensors: Tensors) -> None:
+        """Run on a drawn call a few times and keep the median in `seconds`."""
+        self.run(list(tensors))
+        took = []
+        for _ in range(3):
+            began = time.perf_counter()
+            self.run(list(tensors))
+            took.append(time.perf_counter() - began)
+        self.seconds = sorted(took)[1]
+
+    def bind_spare(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Bind the program to a second set of weights, given by their names in the model."""
+        self._bound.bind_spare(
+            {slot: weights[name] for slot, name in self.variant.constants.items()}
+        )
+
+    def flip(self) -> None:
+        """Use the other set of weights from the next call on."""
+        self._bound.flip()
 
     def __call__(self, tensors: Tensors, dims: Mapping[str, int]) -> Any:
         """Answer a call that the guards have accepted, in the model's own types."""
         return self.result(self.run(list(tensors)), tensors, dims)
 
 
-def load(variant: Variant, artifact: Artifact, weights: Mapping[str, torch.Tensor]) -> Program:
+def load(
+    variant: Variant, artifact: Artifact, weights: Mapping[str, torch.Tensor], state: State
+) -> Program:
     """Load one variant; its host guards have been checked.
 
     Raises:
@@ -56,9 +105,8 @@ def load(variant: Variant, artifact: Artifact, weights: Mapping[str, torch.Tenso
         files = library_files.place(artifact, variant.files)
         library = Library(files[LIBRARY_FILE])
         library.bind(constants)
-        return Program(variant, library.run)
-    forward = graph_source.load(artifact, variant.files[SOURCE_FILE], constants)
-    return Program(variant, lambda tensors: forward(*tensors))
+        return Program(variant, library, state)
+    return Program(variant, Graph(artifact, variant.files[SOURCE_FILE], constants), state)
 
 
 Result = Callable[[Sequence[torch.Tensor], Tensors, Mapping[str, int]], Any]

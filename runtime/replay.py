@@ -4,16 +4,21 @@ The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
     {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null}
 
-For each, `result-ID.safetensors` gets the tensors of the call (`input/0`, ...), and of the answers:
-`first` and `second` from the artifact, `eager` and `again` from the graph that the variant was compiled
-from, `exact` from the same graph in double precision; each followed by `/` and the path of the leaf.
+Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, once more, `again`,
+the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
+call is padded, by `noise`: the variant with noise in the padding.
+`FOLDER/imports.json` has the modules to import first, by name, with their files.
+`result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
+the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
 `result-ID.json` gets `answered_by` and, by the same names, the leaves that are no tensors.
 `error.json` gets the error that stopped it, where there was one of ours.
 """
 
+import importlib
+import importlib.util
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +27,35 @@ from safetensors.torch import load_file, save_file
 
 from ..formats.container import Artifact
 from ..formats.errors import TcbuildError
+from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
-from . import graph_source, samples, weights
+from . import samples, weights
 from .dispatcher import Dispatcher
 from .exact import DoublePrecision, double
+from .graph_source import Graph
 from .load import load
+from .padding import Padded
 from .program import Program
+from .program import load as load_program
+from .state import State
+
+Tensors = tuple[torch.Tensor, ...]
+Weights = Mapping[str, torch.Tensor]
 
 
 def main(argv: list[str]) -> int:
     """Answer the requests; return the exit code."""
     path, folder = Path(argv[0]), Path(argv[1])
     try:
-        model = load(path, on_miss="raise")
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
+        for name, file in json.loads((folder / "imports.json").read_text(encoding="utf-8")).items():
+            _import(name, file)
+        model = load(path, on_miss="raise")
         with Artifact(path) as artifact, torch.inference_mode():
-            tensors = weights.load(artifact)
-            variants = {variant.id: variant for variant in artifact.manifest.variants}
+            stored = weights.load(artifact)
             for request in requests:
-                variant = variants[request["variant"]]
-                _answer(model, artifact, variant, tensors, request, folder)
+                _Replay(artifact, model, stored, request).answer(folder)
     except TcbuildError as error:
         record = {"class": type(error).__name__, "exit_code": error.exit_code}
         record |= {"problem": error.problem, "where": error.where, "tip": error.tip}
@@ -53,48 +66,114 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _answer(
-    model: Dispatcher,
-    artifact: Artifact,
-    variant: Variant,
-    stored: Mapping[str, torch.Tensor],
-    request: Mapping[str, Any],
-    folder: Path,
-) -> None:
-    signature = model.manifest.signatures[variant.signature]
-    call = samples.draw(model.manifest, variant, request["dims"], seed=request["seed"])
-    inputs = call.tensors
-    if request["inputs"] is not None:
-        saved = load_file(folder / request["inputs"])
-        inputs = tuple(
-            samples.in_layout(saved[str(leaf.index)], leaf.layout)
-            for _, leaf in signature.tensors()
+class _Replay:
+    """One request."""
+
+    def __init__(
+        self, artifact: Artifact, model: Dispatcher, stored: Weights, request: Mapping[str, Any]
+    ) -> None:
+        variants = {variant.id: variant for variant in artifact.manifest.variants}
+        self._artifact = artifact
+        self._request = request
+        self._stored = stored
+        self.variant: Variant = variants[request["variant"]]
+        self.signature: Signature = artifact.manifest.signatures[self.variant.signature]
+        self._model = load(artifact.path, on_miss="raise") if self.variant.state else model
+        self._leaves: dict[str, object] = {}
+
+    def answer(self, folder: Path) -> None:
+        """Answer the request and write what came out."""
+        request, name = self._request, f"result-{self._request['id']}"
+        call = samples.draw(
+            self._artifact.manifest, self.variant, request["dims"], seed=request["seed"]
         )
-    args, kwargs = arguments(signature, inputs)
-    answers = {"first": model(*args, **kwargs), "second": model(*args, **kwargs)}
-    if variant.reference is not None:
-        constants = {slot: stored[name] for slot, name in variant.constants.items()}
-        graph = graph_source.load(artifact, variant.reference, constants)
-        program = Program(variant, lambda tensors: graph(*tensors))
-        answers["eager"] = program(inputs, call.dims)
-        answers["again"] = program(inputs, call.dims)
-        wide = {slot: double(tensor) for slot, tensor in constants.items()}
-        exact = graph_source.load(artifact, variant.reference, wide)
-        with DoublePrecision():  # type: ignore[no-untyped-call]
-            program = Program(variant, lambda tensors: exact(*tensors))
-            answers["exact"] = program(tuple(map(double, inputs)), call.dims)
-    out = {f"input/{i}": tensor for i, tensor in enumerate(inputs)}
-    values: dict[str, object] = {}
-    for name, answer in answers.items():
-        for path, leaf in flatten(answer, variant.outputs, "output"):
-            if isinstance(leaf, torch.Tensor):
-                out[f"{name}/{path}"] = leaf
-            else:
-                values[f"{name}/{path}"] = repr(leaf)
-    saved = {key: tensor.detach().contiguous().clone() for key, tensor in out.items()}
-    save_file(saved, folder / f"result-{request['id']}.safetensors")
-    record = {"answered_by": model.explain(*args, **kwargs).variant, "values": values}
-    (folder / f"result-{request['id']}.json").write_text(json.dumps(record), encoding="utf-8")
+        inputs = call.tensors
+        if request["inputs"] is not None:
+            saved = load_file(folder / request["inputs"])
+            inputs = tuple(
+                samples.in_layout(saved[str(leaf.index)], leaf.layout)
+                for _, leaf in self.signature.tensors()
+            )
+        args, kwargs = arguments(self.signature, inputs)
+        explanation = self._model.explain(*args, **kwargs)
+        self._twice("artifact", self._by_model, inputs, self._model.state())
+        if self.variant.pad:
+            self._twice("noise", self._by_noise(call.dims), inputs, {})
+        if self.variant.reference is not None:
+            for who in ("eager", "again"):
+                self._by_graph(who, self.variant.reference, inputs, call.dims, torch.clone)
+            with DoublePrecision():  # type: ignore[no-untyped-call]
+                self._by_graph("exact", self.variant.reference, inputs, call.dims, _wide)
+        tensors = {key: t for key, t in self._leaves.items() if isinstance(t, torch.Tensor)}
+        tensors |= {f"input/{i}": tensor for i, tensor in enumerate(inputs)}
+        plain = {key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()}
+        save_file(plain, folder / f"{name}.safetensors")
+        values = {key: repr(v) for key, v in self._leaves.items() if key not in tensors}
+        record = {"answered_by": explanation.variant, "values": values}
+        (folder / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+
+    def _by_model(self, inputs: Tensors) -> Any:
+        args, kwargs = arguments(self.signature, inputs)
+        return self._model(*args, **kwargs)
+
+    def _by_noise(self, dims: Mapping[str, int]) -> Callable[[Tensors], Any]:
+        """Answer by the variant, with noise wherever the padding may hold anything."""
+        loaded = load_program(self.variant, self._artifact, self._stored, State([], {}))
+        noise = torch.Generator().manual_seed(1)
+        padded = Padded(loaded, self.signature, dims, noise)
+        return lambda tensors: padded.result(padded.run(list(tensors)), tensors, dims)
+
+    def _by_graph(
+        self,
+        who: str,
+        source: str,
+        inputs: Tensors,
+        dims: Mapping[str, int],
+        convert: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        """Answer by the graph, with weights and state made from the stored ones."""
+        names = {*self.variant.constants.values(), *self.variant.state}
+        own = {name: convert(self._stored[name]) for name in names}
+        constants = {slot: own[name] for slot, name in self.variant.constants.items()}
+        state = State([self.variant], own)
+        program = Program(self.variant, Graph(self._artifact, source, constants), state)
+        given = tuple(map(convert, inputs))
+        self._twice(who, lambda tensors: program(tensors, dims), given, state.tensors)
+
+    def _twice(
+        self, who: str, answer: Callable[[Tensors], Any], inputs: Tensors, state: Weights
+    ) -> None:
+        for number in (1, 2):
+            given = tuple(_copy(tensor) for tensor in inputs)
+            result = answer(given)
+            leaves = dict(flatten(result, self.variant.outputs, "output"))
+            paths = [path for path, _ in self.signature.tensors()]
+            leaves |= {f"written {paths[i]}": given[i] for i in self.variant.written}
+            leaves |= {f"state {name}": tensor for name, tensor in state.items()}
+            for path, leaf in leaves.items():
+                kept = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+                self._leaves[f"{who}/{number}/{path}"] = kept
+
+
+def _import(name: str, file: str) -> None:
+    """Import a module that registers operators: by name where Python finds it, else from its file."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        spec = importlib.util.spec_from_file_location(name, file) if file else None
+        if spec is None or spec.loader is None:
+            return  # loading will say which operator is missing
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides, whatever mode is active."""
+    return tensor.detach().clone(memory_format=torch.preserve_format)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return double(tensor).clone()
 
 
 if __name__ == "__main__":

@@ -34,11 +34,12 @@ def draw(
         manifest: the artifact's.
         variant: one of its variants.
         dims: sizes of the dimensions that have a range, or near ones if it serves no such call; what
-            is left out gets a small size.
+            is left out gets a small size. A size that the variant pads up is drawn as it is given.
         seed: of the values; the same seed gives the same call.
     """
     signature = manifest.signatures[variant.signature]
     sizes = served(variant, dims or {})
+    sizes.update({name: dims[name] for name in variant.pad if dims and name in dims})
     generator = torch.Generator().manual_seed(seed)
     tensors = tuple(_tensor(leaf, sizes, generator) for _, leaf in signature.tensors())
     args, kwargs = arguments(signature, tensors)
@@ -47,13 +48,18 @@ def draw(
 
 def _tensor(leaf: TensorLeaf, dims: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
     shape = [size if isinstance(size, int) else int(evaluate(size, dims)) for size in leaf.shape]
+    return in_layout(values(leaf, shape, generator), leaf.layout)
+
+
+def values(leaf: TensorLeaf, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """Draw a tensor of values like those that an input was recorded with."""
     dtype: torch.dtype = getattr(torch, leaf.dtype)
     sample = leaf.sample
     if dtype.is_floating_point or dtype.is_complex:
-        values = torch.randn(shape, generator=generator) * sample.std + sample.mean
+        drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
     else:
-        values = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
-    return in_layout(values.to(dtype), leaf.layout)
+        drawn = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
+    return drawn.to(dtype)
 
 
 def in_layout(tensor: torch.Tensor, layout: str) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Counter:
@@ -25,6 +25,26 @@ class Counter:
             return total
 
 
+class Waste:
+    """How many calls were padded, and how much of them was padding."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._sum = 0.0
+
+    def add(self, share: float) -> None:
+        """Count one call, of which this share, from 0 to 1, was padding."""
+        with self._lock:
+            self._calls += 1
+            self._sum += share
+
+    def read(self) -> tuple[int, float]:
+        """Return the number of calls and the mean share."""
+        with self._lock:
+            return self._calls, self._sum / self._calls if self._calls else 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
     """Counts since the artifact was loaded.
@@ -32,12 +52,15 @@ class Stats:
     Attributes:
         hits: calls that each compiled variant answered.
         misses: calls that none did, by the guards that refused.
+        padded: of the calls that were padded up to a variant's bucket, how many there were, and the share
+            of the padded sizes that was padding, from 0 to 1.
         fallbacks: misses that were answered all the same, by what answered them.
     """
 
     hits: Mapping[str, int]
     misses: Mapping[str, int]
     fallbacks: Mapping[str, int]
+    padded: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -57,4 +80,6 @@ class Stats:
             ("served by", self.fallbacks),
         ):
             lines.extend(f"  {title} {name}: {count}" for name, count in counts.items())
+        for name, (count, waste) in self.padded.items():
+            lines.append(f"  padded up to {name}: {count}, {waste:.0%} of it padding")
         return "\n".join(lines)

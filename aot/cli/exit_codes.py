@@ -22,6 +22,7 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (13, "LibraryError", "a compiled library does not load"),
     (14, "StateError", "the weights do not fit the artifact"),
     (15, "ContainerTypeError", "a class that the model takes or returns is not here"),
+    (16, "OperatorError", "a custom operator that the model calls is missing"),
     (20, "SpecError", "the spec is not valid"),
     (21, "ModelError", "the model is not usable"),
     (22, "CaptureError", "the model cannot be captured"),

@@ -9,6 +9,7 @@ SPEC: Final = """\
 [model]
 source = "model:build"            # module:callable beside this file; returns the module, in eval mode
 inputs = "model:example_inputs"   # called with the size of each dim by name -> (args, kwargs)
+# optional = ["mask"]             # inputs that may be None: one variant with, one without
 # name = "my-model"               # in plans and logs; the name of this folder where left out
 
 # One table for each size that varies; the others are as in the example inputs.
@@ -20,9 +21,17 @@ tune = 8                          # the size to optimise for
 # Or one variant for each size of a list:
 # policy = "specialize"
 # values = [1, 8]
+# Or pad a call up to the next of these sizes and cut the results back, where the build can prove
+# that the padding changes nothing; fill says what the padding of an input must hold:
+# policy = "pad"
+# sizes = [16, 32, 64]
+# fill = { mask = 0 }
 
 [shapes]                          # for each tensor input, the dim of each axis; "_" does not vary
 x = ["batch", "_"]
+
+# [values]                        # Python arguments that decide what is computed
+# flag = [true, false]            # one variant for each value
 
 [build]
 targets = ["cpu"]

@@ -60,17 +60,21 @@ def verify(
 
 
 def _check(file: Path, spec: Path | None, tolerance: float | None) -> Sequence["Row"]:
-    from ..build import make_module
+    from .. import operators
+    from ..build import calls_of, make_module
+    from ..plan import Plan
     from ..spec import Spec
     from ..verify import verify as check
 
     if spec is None:
         return check(file, tolerance=2.0 if tolerance is None else tolerance)
     asked = Spec.load(spec)
+    module = make_module(asked)
     return check(
         file,
-        module=make_module(asked),
-        inputs=asked.inputs,
+        module=module,
+        inputs=calls_of(asked, Plan.of(asked), module),
+        imports=operators.files(),
         tune={name: dim.example() for name, dim in asked.dims.items()},
         tolerance=asked.tolerance if tolerance is None else tolerance,
     )

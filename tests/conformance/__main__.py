@@ -107,12 +107,8 @@ def _call(
         try:
             expected = eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
         except Exception as error:
-            assert wanted == "reject", f"{where}: eager raised {error!r}"
-            try:
-                made = model(*args, **kwargs)
-            except Exception:
-                return
-            raise AssertionError(f"{where}: eager raises, the artifact returned {made}") from error
+            _must_raise(model, args, kwargs, wanted, f"{where}: eager raised {error!r}")
+            return
         answer = model(*args, **kwargs)
     torch.testing.assert_close(
         answer, expected, msg=lambda text: f"{where}: {text}", **getattr(case, "TOL", {})
@@ -121,6 +117,18 @@ def _call(
     assert stats.calls == 1, f"{where}: {stats.calls} calls counted"
     if wanted == "hit":
         assert not sum(stats.misses.values()), f"{where}: {model.explain(*args, **kwargs)}"
+
+
+def _must_raise(
+    model: runtime.Dispatcher, args: Any, kwargs: Any, wanted: str, where: str
+) -> None:
+    assert wanted == "reject", where
+    try:
+        made = model(*args, **kwargs)
+    except Exception:
+        return
+    message = f"{where}, the artifact returned {made}"
+    raise AssertionError(message)
 
 
 def _swap(case: ModuleType, out: Path, eager: torch.nn.Module) -> None:

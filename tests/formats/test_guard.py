@@ -31,6 +31,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("neg", False, False, True),
     ("conj", False, False, True),
     ("requires_grad", True, True, False),
+    ("shared", False, False, True),
     ("value", "0", "0", "False"),
     ("value", "None", "None", "0"),
     ("grad_mode", False, False, True),
@@ -135,7 +136,7 @@ WELL_FORMED: dict[str, tuple[Any, ...]] = {
     "size": ("", "2.x", "²"),  # the manifest's check holds expressions against the dims
     "isa": (),
     "glibc": (),
-    **dict.fromkeys(("neg", "conj", "requires_grad"), (True,)),
+    **dict.fromkeys(("neg", "conj", "requires_grad", "shared"), (True,)),
     **dict.fromkeys(("grad_mode", "autocast", "deterministic"), (True,)),
 }
 

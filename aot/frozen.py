@@ -1,0 +1,25 @@
+"""Python values of a module that tracing has turned into constants of the graph."""
+
+import torch
+
+from ..formats.signature import describe_value
+
+MAX_VALUES = 10_000
+
+
+def find(module: torch.nn.Module) -> dict[str, str]:
+    """Return the plain values that the module and its submodules hold as attributes, as text.
+
+    Which of them the code reads is not known, so all are recorded: `layers.0.eps` is `1e-05`.
+    Attributes that start with an underscore are torch's own or private, and `training` has a check of
+    its own.
+    """
+    found: dict[str, str] = {}
+    for path, submodule in module.named_modules():
+        for name, value in vars(submodule).items():
+            if name.startswith("_") or name == "training":
+                continue
+            text = describe_value(value)
+            if text is not None and len(found) < MAX_VALUES:
+                found[f"{path}.{name}" if path else name] = text
+    return dict(sorted(found.items()))
