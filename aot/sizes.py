@@ -11,8 +11,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from ..formats import expression
 from ..formats.bucket import Range
-from ..formats.errors import FormatError
+from ..formats.errors import FormatError, ManifestError
 from ..formats.expression import holds
+from ..formats.expression import names as names_in
 from .capture import Captured
 from .errors import CaptureError
 
@@ -73,7 +74,13 @@ class Names:
         for node in ast.walk(names):
             if isinstance(node, ast.Name):
                 node.id = self.symbols.get(node.id, node.id)
-        return ast.unparse(names)
+        text = ast.unparse(names)
+        try:
+            names_in(text)
+        except ManifestError as error:
+            expected = "sizes that can be computed at run time"
+            raise CaptureError(self._where, found=text, expected=expected) from error
+        return text
 
 
 def user_inputs(captured: Captured) -> list[torch.fx.Node]:

@@ -19,6 +19,7 @@ from measure import Row
 from tcbuild import aot, runtime
 from tcbuild.formats.container import Artifact
 from tcbuild.runtime import program, weights
+from tcbuild.runtime.state import State
 
 BATCH: Final = torch.export.Dim("batch", min=2, max=64)
 SIZES: Final = range(2, 65)
@@ -121,7 +122,8 @@ def bare_runner(path: Path, variant: str | None) -> program.Run:
     """Load one variant, and return what runs it."""
     with Artifact(path) as artifact:
         records = {record.id: record for record in artifact.manifest.variants}
-        return program.load(records[str(variant)], artifact, weights.load(artifact)).run
+        record = records[str(variant)]
+        return program.load(record, artifact, weights.load(artifact), State([], {})).run
 
 
 def timer(function: Callable[..., Any], calls: Sequence[Args]) -> Callable[[], float]:

@@ -119,9 +119,7 @@ def _call(
         assert not sum(stats.misses.values()), f"{where}: {model.explain(*args, **kwargs)}"
 
 
-def _must_raise(
-    model: runtime.Dispatcher, args: Any, kwargs: Any, wanted: str, where: str
-) -> None:
+def _must_raise(model: runtime.Dispatcher, args: Any, kwargs: Any, wanted: str, where: str) -> None:
     assert wanted == "reject", where
     try:
         made = model(*args, **kwargs)

@@ -131,7 +131,9 @@ def make(shape: Shape, seed: int) -> torch.Tensor:
 
 def arguments(drawn: Drawn, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Make the arguments of a call."""
-    ids, a, left = (make(shape, seed + i) for i, shape in enumerate((drawn.ids, drawn.a, drawn.left)))
+    ids, a, left = (
+        make(shape, seed + i) for i, shape in enumerate((drawn.ids, drawn.a, drawn.left))
+    )
     right = left if drawn.twice else make(drawn.left, seed + 3)
     feats = {"a": a, "pair": models.Pair(left, right)}
     if drawn.as_keywords:
@@ -269,7 +271,10 @@ def test_memory_of_accepted_calls_is_bounded(
         for _ in range(2):
             for seq in range(1, models.MOST + 1):
                 args, _ = models.net_call(seq=seq)
-                for one in (args, (args[0], {**args[1], "pair": models.Pair(*[args[1]["pair"][0]] * 2)})):
+                for one in (
+                    args,
+                    (args[0], {**args[1], "pair": models.Pair(*[args[1]["pair"][0]] * 2)}),
+                ):
                     assert same(served(*one), EAGER(*one))
     assert all(len(memo) <= 4 for memo in served._memos)
     assert sum(served.stats().hits.values()) == 64

@@ -23,7 +23,7 @@ class Subclass(torch.Tensor):
     """A tensor that may do anything."""
 
 
-class DispatchMode(TorchDispatchMode):
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Changes nothing, and might."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,7 +112,10 @@ CALLS: dict[str, tuple[Change, str]] = {
     "none for a tensor": (feat(lambda _: None), "feats['a'].type: expected Tensor, found NoneType"),
     "number for a tensor": (feat(lambda _: 1), "feats['a'].type: expected Tensor, found int"),
     "list for a tensor": (ids(lambda x: x.tolist()), "ids.type: expected Tensor, found list"),
-    "tensor for none": (keyword(mask=torch.ones(3, 5)), "mask.value: expected None, found a Tensor"),
+    "tensor for none": (
+        keyword(mask=torch.ones(3, 5)),
+        "mask.value: expected None, found a Tensor",
+    ),
     "another int": (keyword(repeat=3), "repeat.value: expected 2, found 3"),
     "float for int": (keyword(repeat=2.0), "repeat.value: expected 2, found 2.0"),
     "tensor for int": (keyword(repeat=torch.tensor(2)), "repeat.value: expected 2, found a Tensor"),
@@ -254,9 +257,9 @@ def test_a_function_transform_is_refused(strict_net: runtime.Dispatcher) -> None
         made: torch.Tensor = strict_net(args[0], {**args[1], "a": x}).logits
         return made
 
-    with pytest.raises(runtime.MissError, match="process.modes: expected 0, found 1"):
+    with pytest.raises(runtime.MissError, match=r"process\.modes: expected 0, found 1"):
         torch.func.vmap(call)(args[1]["a"].expand(2, -1, -1, -1))
-    with pytest.raises(runtime.MissError, match="process.modes: expected 0, found"):
+    with pytest.raises(runtime.MissError, match=r"process\.modes: expected 0, found"):
         torch.func.jvp(call, (args[1]["a"],), (args[1]["a"],))
 
 
@@ -273,7 +276,8 @@ def test_a_transform_is_answered_by_the_fallback(net_artifact: Path, eager: mode
         served(*args)
         assert torch.equal(torch.func.vmap(of(served))(stack), torch.func.vmap(of(eager))(stack))
         with forward_ad.dual_level():
-            dual = forward_ad.make_dual(stack[0], torch.ones_like(stack[0]))
+            tangent = torch.ones_like(stack[0])
+            dual = forward_ad.make_dual(stack[0], tangent)  # type: ignore[no-untyped-call]
             mine, own = (forward_ad.unpack_dual(of(model)(dual)) for model in (served, eager))
         assert torch.equal(mine.tangent, own.tangent)
 
@@ -318,7 +322,7 @@ def test_an_autocast_region_inside_the_model(cast_artifact: Path) -> None:
                 assert torch.allclose(served(x), eager(x), rtol=0.02, atol=0.02)
         with (
             torch.autocast("cpu", dtype=torch.bfloat16),
-            pytest.raises(runtime.MissError, match="process.autocast"),
+            pytest.raises(runtime.MissError, match=r"process\.autocast"),
         ):
             served(x)
 
