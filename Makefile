@@ -20,7 +20,7 @@ endif
 EXAMPLES := examples $(patsubst %/model.py,%,$(wildcard examples/*/model.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiler headers demo test test-gpu lint bench clean
+.PHONY: help setup compiler headers demo test test-gpu soak fuzz lint bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ test: compiler headers $(SETUP) ## run the tests that need no GPU (ARGS='-k guar
 
 test-gpu: compiler $(SETUP) ## run the tests that need a GPU (PY=python3 runs without .venv)
 	$(PY) -m pytest -v -m gpu $(ARGS)
+
+soak: compiler $(SETUP) ## threads, misses and weight swaps at once, for SECONDS=60
+	$(PY) -m tests.conformance.soak --seconds $(or $(SECONDS),60)
+
+fuzz: compiler $(SETUP) ## draw calls at random for SECONDS=600 and hold every answer against eager
+	$(PY) -m tests.runtime.fuzz --seconds $(or $(SECONDS),600)
 
 lint: $(SETUP) ## check style and types
 	$(PY) -m ruff check

@@ -15,6 +15,7 @@ from .compile import compile_job
 from .errors import ModelError, OutputError
 from .guards import call_guards
 from .job_cache import JobCache
+from .model_digest import model_digest
 from .package import Part, aside, package
 from .padding import padding
 from .partition import partition
@@ -26,6 +27,7 @@ from .spec import Call, Spec
 from .targets import host_guards
 from .verify import Inputs, Row, refuse, verify, verify_once
 from .weight_table import WeightTable
+from .writing import writing
 
 
 def build(
@@ -56,6 +58,7 @@ def build(
     if not path.parent.is_dir():
         raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
     plan = Plan.of(spec).only(only)
+    environment.describe()  # a missing compiler is said before anything is traced
     module = make_module(spec)
     weights = WeightTable()
     built = [
@@ -70,7 +73,7 @@ def build(
         parts.extend(graph)
         notes.extend(note)
     with aside(path) as new:
-        with watch.stage("package"):
+        with watch.stage("package"), writing(path):
             package(
                 new,
                 spec.name,
@@ -193,18 +196,22 @@ def _verify(
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
 
+    calls = calls_of(spec, plan, module)
+
     def check() -> tuple[Row, ...]:
         return verify(
             new,
             module=module,
-            inputs=calls_of(spec, plan, module),
+            inputs=calls,
             tune=tune,
             tolerance=spec.tolerance,
             imports=operators.files(),
         )
 
     with watch.stage("verify") as said:
-        rows, known = verify_once(new, cache.path, spec.tolerance, check)
+        examples = (calls(job.id, spec.example_sizes(job.bucket)) for job in plan.jobs)
+        rule = f"{spec.tolerance} {model_digest(module, examples)}"
+        rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         refuse(rows, path)
     return rows

@@ -43,18 +43,25 @@ def resized(
 def chosen(forward: Callable[..., Any], call: Call, choices: Mapping[str, object]) -> Call:
     """Return the call with the chosen value for each parameter that has one.
 
+    What the call gives by name stays by name: a wrapper around the model may look for it there.
+
     Raises:
         SpecError: the model has no parameter of that name.
     """
-    bound = inspect.signature(forward).bind(*call[0], **call[1])
+    args, kwargs = call
+    parameters = inspect.signature(forward).parameters
+    bound = inspect.signature(forward).bind_partial(*args)
+    named = dict(kwargs)
     for name, value in choices.items():
-        if name not in bound.signature.parameters:
-            expected = f"one of {', '.join(bound.signature.parameters)}"
+        if name not in parameters:
+            expected = f"one of {', '.join(parameters)}"
             raise SpecError("values, optional", found=repr(name), expected=expected)
-        bound.arguments[name] = value
-    order = [name for name in bound.signature.parameters if name in bound.arguments]
-    bound.arguments = {name: bound.arguments[name] for name in order}
-    return bound.args, bound.kwargs
+        positional = parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY
+        (bound.arguments if positional or name in bound.arguments else named)[name] = value
+    bound.arguments = {
+        name: bound.arguments[name] for name in parameters if name in bound.arguments
+    }
+    return bound.args, {**bound.kwargs, **named}
 
 
 def _fit(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:

@@ -15,8 +15,8 @@ from ..formats.section import RAW, sha256
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.target import Target
 from ..formats.variant import Variant
-from .errors import OutputError
 from .weight_table import WeightTable
+from .writing import writing
 
 WEIGHTS = "weights"
 
@@ -114,28 +114,25 @@ def aside(out: Path) -> Iterator[Path]:
     Raises:
         OutputError: it cannot be written; what was under that name before is still there.
     """
-    path = None
-    try:
+    with writing(out):
         _remove_left_over(out)
         descriptor, made = tempfile.mkstemp(
             dir=out.parent, prefix=f".{out.name}.{os.getpid()}.", suffix=".new"
         )
         os.close(descriptor)
-        path = Path(made)
+    path = Path(made)
+    try:
         yield path
-        path.chmod(0o644)
-        path.replace(out)
-        folder = os.open(out.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        found = error.strerror or str(error)
-        raise OutputError(out, found=found, expected="a path with room for it") from error
+        with writing(out):
+            path.chmod(0o644)
+            path.replace(out)
+            folder = os.open(out.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     finally:
-        if path is not None:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Variant:

@@ -113,12 +113,19 @@ def verify(
 
 
 def verify_once(
-    path: Path, cache: Path, tolerance: float, check: Callable[[], tuple[Row, ...]]
+    path: Path, cache: Path, rule: str, check: Callable[[], tuple[Row, ...]]
 ) -> tuple[tuple[Row, ...], bool]:
-    """Return the rows of a check, and whether an equal artifact had passed it here before."""
+    """Return the rows of a check, and whether an equal artifact had passed it here before.
+
+    Args:
+        path: of the artifact.
+        cache: a folder that stays.
+        rule: what the outcome depends on besides the artifact: the tolerance, the model's own answers.
+        check: makes the check.
+    """
     with Artifact(path) as artifact:
-        rule = f"{REVISION} {tolerance} ".encode()
-        key = hashlib.sha256(rule + artifact.manifest.to_bytes()).hexdigest()
+        rule = f"{REVISION} {rule} "
+        key = hashlib.sha256(rule.encode() + artifact.manifest.to_bytes()).hexdigest()
     record = cache / "verified" / f"{key}.json"
     try:
         return tuple(Row(**row) for row in json.loads(record.read_text(encoding="utf-8"))), True

@@ -58,7 +58,7 @@ class WeightTable:
         header = write_header(
             {name: (_dtype(tensor), tuple(tensor.shape)) for name, tensor in dense.items()}, ALIGN
         )
-        return [header, *(_bytes(tensor) for tensor in dense.values())]
+        return [header, *(tensor_bytes(tensor) for tensor in dense.values())]
 
     def bytes(self) -> int:
         """Return how many bytes the stored weights take."""
@@ -105,7 +105,7 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.permute(axes(structure.tensor_layout(tensor), tensor.dim())).contiguous()
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     import ctypes
 
     if tensor.numel() == 0:

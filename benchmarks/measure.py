@@ -149,9 +149,17 @@ def difference(values: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(a - b for a, b in zip(values, others, strict=True))
 
 
-def promise(what: str, threads: int, measured: float, limit: float) -> Row:
-    """Return the row of a promise: `measured` is to be at most `limit`."""
+def noise(values: Sequence[float], others: Sequence[float]) -> float:
+    """Return how wide the middle half of the differences round by round is."""
+    low, _, high = statistics.quantiles((a - b for a, b in zip(values, others, strict=True)), n=4)
+    return high - low
+
+
+def promise(what: str, threads: int, measured: float, limit: float, noise: float = 0.0) -> Row:
+    """Return the row of a promise: `measured`, give or take `noise`, is to be at most `limit`."""
     verdict = "kept" if measured <= limit else "BROKEN"
+    if noise > limit:
+        verdict = "too noisy to tell"
     return {
         "table": "promises",
         "promise": what,

@@ -74,7 +74,8 @@ class Net(nn.Module):
 
 def net() -> Net:
     """Return a Net, the same one each time."""
-    return seeded(Net)
+    made: Net = seeded(Net)
+    return made
 
 
 def seeded(model: type[nn.Module]) -> Any:

@@ -278,7 +278,7 @@ def test_a_transform_is_answered_by_the_fallback(net_artifact: Path, eager: mode
         with forward_ad.dual_level():
             tangent = torch.ones_like(stack[0])
             dual = forward_ad.make_dual(stack[0], tangent)  # type: ignore[no-untyped-call]
-            mine, own = (forward_ad.unpack_dual(of(model)(dual)) for model in (served, eager))
+            mine, own = (forward_ad.unpack_dual(of(model)(dual)) for model in (served, eager))  # type: ignore[no-untyped-call]
         assert torch.equal(mine.tangent, own.tangent)
 
 

@@ -1,0 +1,28 @@
+"""What a model answers to given calls, as one digest: it tells models apart that capture alike."""
+
+import copy
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .spec import Call
+from .weight_table import tensor_bytes
+
+
+def model_digest(module: torch.nn.Module, calls: Iterable[Call]) -> str:
+    """Run a copy of the model on the calls and return the digest of all that it returns."""
+    module = copy.deepcopy(module)
+    digest = hashlib.sha256()
+    for call in calls:
+        args, kwargs = copy.deepcopy(call)
+        with torch.no_grad():
+            result = module(*args, **kwargs)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                digest.update(f"{leaf.dtype} {tuple(leaf.shape)}".encode())
+                digest.update(tensor_bytes(leaf.detach().contiguous()))
+            else:
+                digest.update(repr(leaf).encode())
+    return digest.hexdigest()
