@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from .progress import Event, Progress, silent
 from .report import JobReport, Report
 from .spec import Call, Spec
 from .targets import host_guards
-from .verify import Inputs, Row, refuse, verify, verify_once
+from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
 
@@ -72,19 +73,24 @@ def build(
             graph, note = embedded.embed(spec, module, weights)
         parts.extend(graph)
         notes.extend(note)
+    write = partial(
+        package,
+        name=spec.name,
+        parts=parts,
+        weights=weights,
+        source=spec.source,
+        producer=producer(),
+        environment=environment.describe(),
+        frozen=frozen.find(module),
+    )
+    rows: tuple[Row, ...] = ()
     with aside(path) as new:
         with watch.stage("package"), writing(path):
-            package(
-                new,
-                spec.name,
-                parts,
-                weights,
-                source=spec.source,
-                producer=producer(),
-                environment=environment.describe(),
-                frozen=frozen.find(module),
-            )
-        rows = _verify(spec, plan, module, new, path, cache, watch) if spec.verify else ()
+            write(new)
+        if spec.verify:
+            rows = _verify(spec, plan, module, new, path, cache, watch)
+            with writing(path):
+                write(new, checks=checks(rows))
         size = new.stat().st_size
     return Report(
         artifact=path,
@@ -149,6 +155,7 @@ def _build_job(
             (*captured.tensors, *partitioned.state_tensors()),
             job.target,
             cache,
+            spec.compiler_options(),
             lambda: sizes.relations(captured, names, job.id),
             job.id,
         )
@@ -174,7 +181,7 @@ def _build_job(
         fill=padded.fill if padded else {},
         reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
         target=job.target,
-        options=inductor.describe_options(job.target),
+        options=inductor.describe_options(job.target, spec.compiler_options()),
     )
     return part, JobReport(
         id=job.id,

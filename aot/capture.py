@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import io
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
+from .. import formats
 from ..formats.bucket import Bucket
 from ..formats.signature import (
     Node,
@@ -92,7 +94,8 @@ def capture(
                 body, tensors, dynamic_shapes={"inputs": axes}, strict=False
             )
         except Exception as error:
-            raise _explain(error, module, call, where) from error
+            sizes = spec.example_sizes(bucket)
+            raise _explain(error, module, call, sizes, where) from error
     return Captured(
         bucket=bucket,
         signature=signature,
@@ -226,7 +229,9 @@ _WAYS_OUT = (
 )
 
 
-def _explain(error: Exception, module: torch.nn.Module, call: Call, where: str) -> Exception:
+def _explain(
+    error: Exception, module: torch.nn.Module, call: Call, sizes: Mapping[str, int], where: str
+) -> Exception:
     """Turn what torch.export raised into an error that names the user's line and the reason."""
     if isinstance(error, CaptureError):
         return error
@@ -237,6 +242,7 @@ def _explain(error: Exception, module: torch.nn.Module, call: Call, where: str) 
             f"{where}: {_user_frame(eager) or 'example call'}",
             found=f"{type(eager).__name__}: {eager}",
             expected="a model that runs eagerly on its example call",
+            tip=_wrong_call(sizes),
         )
     text = str(error)
     line = re.search(r"raised this error:\s*File \"(.*)\", line (\d+), in (\S+)\s*\n\s*(.*)", text)
@@ -256,13 +262,29 @@ def _explain(error: Exception, module: torch.nn.Module, call: Call, where: str) 
     )
 
 
+def _wrong_call(sizes: Mapping[str, int]) -> str:
+    if not sizes:
+        return "call the model with the example inputs by hand; it must answer"
+    made = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return (
+        f"the call has {made}: narrow a dim to the sizes that the model takes, and name in [shapes] "
+        "every axis that varies with it"
+    )
+
+
+# Folders of torch and of ours, as their frames name them.
+_NOT_THE_USERS = tuple(
+    f"{os.path.dirname(file)}{os.sep}" for file in (torch.__file__, __file__, formats.__file__)
+)
+
+
 def _user_frame(error: Exception) -> str | None:
     """Return the innermost frame of the traceback that is neither torch's nor ours."""
     found = None
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "/torch/" not in name and "/tcbuild/" not in name and "/aot/" not in name:
+        if not name.startswith(_NOT_THE_USERS):
             found = f"{name}:{trace.tb_lineno} in {trace.tb_frame.f_code.co_name}"
         trace = trace.tb_next
     return found

@@ -1,7 +1,7 @@
 """One job from graph to library, or from the cache."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ def compile_job(
     tensors: tuple[torch.Tensor, ...],
     target: Target,
     cache: JobCache,
+    extra: Mapping[str, object],
     relations: Callable[[], tuple[str, ...]],
     where: str,
 ) -> Compiled:
@@ -40,6 +41,7 @@ def compile_job(
         partitioned: the graph.
         tensors: the example call's.
         target: what to compile for.
+        extra: options of Inductor that the spec asks for.
         cache: where finished jobs are looked up and kept.
         relations: says what the sizes must satisfy for the graph; asked after the compilation, which
             may add to it.
@@ -49,7 +51,7 @@ def compile_job(
         CompileError: compilation failed.
         OutputError: the cache or the folder for temporary files cannot be written to.
     """
-    options = inductor.describe_options(target)
+    options = inductor.describe_options(target, extra)
     key = fingerprint(
         partitioned.graph, tensors, partitioned.names, environment.describe(), options
     )
@@ -59,7 +61,7 @@ def compile_job(
             return Compiled(job=found, cached=True)
         with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
             made = inductor.compile_graph(
-                partitioned.graph, tensors, target, Path(folder), cache.path, where
+                partitioned.graph, tensors, target, Path(folder), cache.path, extra, where
             )
         compiled = FinishedJob(library=made, relations=relations())
         cache.put(key, compiled)

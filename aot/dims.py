@@ -70,7 +70,7 @@ class Dynamic:
         """Return a size to run the model with."""
         if self.tune is not None:
             return self.tune
-        return max(self.min, min(8, self.max or 8))
+        return max(self.min, 8 if self.max is None else min(8, self.max))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ def compile_graph(
     target: Target,
     folder: Path,
     cache: Path,
+    extra: Mapping[str, object],
     where: str,
 ) -> LibraryFiles:
     """Compile a graph of tensors to tensors.
@@ -66,6 +67,7 @@ def compile_graph(
         target: what to compile for.
         folder: an empty folder to work in; the caller removes it.
         cache: a folder that stays, for the compiler driver.
+        extra: more of Inductor's options, which the spec asks for.
         where: the job's identifier, for messages.
 
     Raises:
@@ -75,6 +77,7 @@ def compile_graph(
 
     options = {
         **OPTIONS,
+        **extra,
         "aot_inductor.output_path": str(folder),
         "cpp.cxx": (str(toolchain.driver(cache)),),
         "cpp.march": march(target),
@@ -132,9 +135,9 @@ def vector_flags() -> str:
     return str(isa.build_arch_flags()) if isa else ""
 
 
-def describe_options(target: Target) -> dict[str, str]:
+def describe_options(target: Target, extra: Mapping[str, object]) -> dict[str, str]:
     """Return the options as text, for the manifest and for cache keys."""
-    options = {name: str(value) for name, value in OPTIONS.items()}
+    options = {name: str(value) for name, value in {**OPTIONS, **extra}.items()}
     return {**options, "cpp.march": march(target)}
 
 

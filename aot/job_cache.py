@@ -44,11 +44,12 @@ class JobCache:
             if all(_digest(data) == record["files"][name] for name, data in files.items()):
                 library = LibraryFiles(files=files, constants=tuple(record["constants"]))
                 return FinishedJob(library=library, relations=tuple(record["relations"]))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, KeyError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             pass
-        shutil.rmtree(job, ignore_errors=True)
+        if job.is_dir():
+            shutil.rmtree(job, ignore_errors=True)
+        else:
+            job.unlink(missing_ok=True)
         return None
 
     def put(self, key: str, made: FinishedJob) -> None:

@@ -1,5 +1,6 @@
 """The artifact, written aside and renamed into place: it is whole under its name, or not there."""
 
+import glob
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from ..formats.bucket import Bucket
 from ..formats.container import Content, write
 from ..formats.guard import Guard
-from ..formats.manifest import Manifest
+from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.target import Target
@@ -62,6 +63,7 @@ def package(
     producer: str,
     environment: dict[str, str],
     frozen: dict[str, str],
+    checks: tuple[Check, ...] = (),
 ) -> None:
     """Write an artifact to `path`, which is not its final name: see `aside`."""
     contents: dict[str, Content] = {}
@@ -83,6 +85,7 @@ def package(
         weights=weights.record(WEIGHTS),
         environment=environment,
         frozen=frozen,
+        checks=checks,
         model=source,
     )
     if manifest.weights is not None:
@@ -165,7 +168,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
 
 def _remove_left_over(out: Path) -> None:
     """Remove what builds that were killed have left beside `out`."""
-    for path in out.parent.glob(f".{out.name}.*.new"):
+    for path in out.parent.glob(f".{glob.escape(out.name)}.*.new"):
         pid = path.name.removeprefix(f".{out.name}.").split(".")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
+from ..formats.safetensors_header import ITEM_SIZES
 from ..formats.signature import Branch, DimLeaf, InputLeaf, Node, TensorLeaf
 from . import operators, structure, writes
 from .capture import Captured
@@ -127,6 +128,10 @@ def _weight(program: ExportedProgram, target: str, where: str) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
         found = f"an object of type {type(tensor).__name__} in the graph"
         raise CaptureError(where, found=found, expected="tensors only")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or dtype not in ITEM_SIZES:
+        found = f"a tensor of {tensor.dtype} with layout {tensor.layout}"
+        raise CaptureError(where, found=found, expected="a dense one of a dtype safetensors has")
     return structure.dense(tensor.detach())
 
 

@@ -135,7 +135,7 @@ def relations(
                 where,
                 found=f"the model's code needs {text}, so {1 - share:.0%} of the declared sizes fail",
                 expected=f"a graph for {', '.join(f'{n} in {r}' for n, r in ranges.items())}",
-                tip="narrow the range to what the code takes, or declare equal sizes as one dim",
+                tip=_way_out(text),
             )
         needed.append(text)
     return tuple(needed)
@@ -166,6 +166,14 @@ def _share(
     if held == len(tried):
         return 1.0 if complete else None  # tried on some sizes only: keep the guard
     return held / len(tried)
+
+
+def _way_out(text: str) -> str:
+    """Return what to do about a relation that refuses most sizes."""
+    name, _, size = text.partition(" == ")
+    if name.isidentifier() and size.isdecimal():
+        return f"use policy = 'specialize' for {name}, or change the code to take any size"
+    return "narrow the range to what the code takes, or declare equal sizes as one dim"
 
 
 def _is_divisibility(text: str) -> bool:

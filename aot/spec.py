@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class Spec:
         source: where the model came from, for the manifest.
         targets: where the variants are to run: "cpu".
         mode: how hard to search for fast code; "default" takes the compiler's own choices.
+        emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
+            instead of once for a fused kernel: nearer to eager, and slower.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
         verify: whether the build ends with the check of every variant against the model.
         tolerance: how many times eager's own error against float64 a variant may have.
@@ -53,6 +56,7 @@ class Spec:
     source: str = ""
     targets: tuple[str, ...] = ("cpu",)
     mode: str = "default"
+    emulate_precision_casts: bool = False
     embed_graph: bool = True
     verify: bool = True
     tolerance: float = 2.0
@@ -76,9 +80,16 @@ class Spec:
             raise SpecError(f"values.{name}", found="optional, too", expected="one of the two")
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
-        for target in self.targets:
+        for target in self.targets or ("none",):
             if target != "cpu":
                 raise SpecError("build.targets", found=target, expected="cpu")
+        for name in self.optional:
+            if not isinstance(name, str):
+                found = repr(name)
+                raise SpecError("model.optional", found=found, expected="names of parameters")
+        if not 0 <= self.tolerance < math.inf:
+            expected = "a number, at least 0"
+            raise SpecError("verify.tolerance", found=self.tolerance, expected=expected)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Spec:
@@ -121,6 +132,10 @@ class Spec:
         from .spec_module import from_module
 
         return from_module(model, args, kwargs, dynamic_shapes, buckets, name, options)
+
+    def compiler_options(self) -> dict[str, object]:
+        """Return the options of Inductor that the spec asks for."""
+        return {"emulate_precision_casts": True} if self.emulate_precision_casts else {}
 
     def example_sizes(self, bucket: Bucket) -> dict[str, int]:
         """Return the sizes to trace a bucket with: different ones for different dimensions.

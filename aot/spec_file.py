@@ -21,7 +21,7 @@ else:
 # Every key of the file, with the types its value may have.
 KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "model": {"source": str, "inputs": str, "name": str, "optional": list},
-    "build": {"targets": list, "mode": str},
+    "build": {"targets": list, "mode": str, "emulate_precision_casts": bool},
     "fallback": {"embed": bool},
     "verify": {"enabled": bool, "tolerance": (int, float)},
 }
@@ -63,6 +63,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         source=model["source"],
         targets=tuple(build.get("targets", ("cpu",))),
         mode=build.get("mode", "default"),
+        emulate_precision_casts=build.get("emulate_precision_casts", False),
         embed_graph=tables["fallback"].get("embed", True),
         verify=tables["verify"].get("enabled", True),
         tolerance=float(tables["verify"].get("tolerance", 2.0)),
@@ -100,7 +101,7 @@ def _dim(where: str, name: str, value: Any) -> Dim:
     if not isinstance(value, dict):
         raise SpecError(place, found=value, expected=f"a table [dims.{name}]")
     policy = value.get("policy")
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         near = difflib.get_close_matches(str(policy), POLICIES, n=1)
         tip = f"did you mean {near[0]!r}?" if near else None
         raise SpecError(

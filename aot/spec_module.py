@@ -74,7 +74,8 @@ def _axes(value: Any, declared: Any, path: str) -> Iterator[tuple[str, list[Any]
 
 def _declare(dims: dict[str, Dim], path: str, axis: int, dim: Any) -> str | None:
     """Record a torch `Dim`; return its name, one of ours where it has none that is a name."""
-    if dim is None or isinstance(dim, int) or getattr(dim, "__name__", "") == "STATIC":
+    hint = getattr(getattr(dim, "type", None), "name", "")  # of Dim.STATIC and the like
+    if dim is None or isinstance(dim, int) or hint == "STATIC":
         return None
     name = getattr(dim, "__name__", "")
     if not str(name).isidentifier() or str(name).isupper():

@@ -84,7 +84,8 @@ def tensor_layout(tensor: torch.Tensor) -> str:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in the layout to compile for; itself where it has it."""
+    """Return the tensor in the layout to compile for, no lazy view; itself where it is that."""
+    tensor = tensor.resolve_conj().resolve_neg()
     if layout_of(tuple(tensor.shape), tensor.stride()) is None:
         return tensor.contiguous()
     return tensor

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from ..formats.bucket import Range
 from ..formats.container import Artifact
-from ..formats.manifest import Manifest
+from ..formats.manifest import Check, Manifest
 from ..formats.sizes import served
 from ..formats.tree import flatten
 from ..formats.variant import LIBRARY, Variant
@@ -138,6 +138,26 @@ def verify_once(
         aside.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
         aside.replace(record)
     return rows, False
+
+
+def checks(rows: Sequence[Row]) -> tuple[Check, ...]:
+    """Return the rows as the artifact keeps them; those with random numbers have nothing to keep."""
+    return tuple(
+        Check(
+            variant=row.variant,
+            sizes=row.sizes,
+            output=row.output,
+            error=_rounded(row.error),
+            eager=_rounded(row.eager),
+            allowed=_rounded(row.allowed),
+        )
+        for row in rows
+        if math.isfinite(row.allowed)
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def refuse(rows: Sequence[Row], path: object) -> None:
@@ -288,6 +308,7 @@ def _compare(
             yield from (
                 row(f"{path}{call}{padding}", verdict)
                 for verdict in _verdicts(made, answer, rest, model, tolerance)
+                if number == "1" or verdict.problem
             )
 
 

@@ -21,7 +21,7 @@ def writing(path: object, tip: str | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(
-            error.filename or path,
+            error.filename2 or error.filename or path,  # the second one of a rename is its goal
             found=error.strerror or str(error),
             expected="a path with room for it",
             tip=tip,

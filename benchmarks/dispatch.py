@@ -2,8 +2,8 @@
 
 Tiny models, so that next to nothing is computed. All ways take turns in one process. The bare
 runner is the compiled library behind no checks at all, called with a ready list of tensors; `over
-bare` is the median difference to it in the same round, and `noise` the width of the middle half of
-these differences. Times are medians in microseconds a call.
+bare` is the median difference to it in the same round, and `noise` how far off that may be. Times
+are medians in microseconds a call.
 """
 
 import logging

@@ -150,9 +150,9 @@ def difference(values: Sequence[float], others: Sequence[float]) -> float:
 
 
 def noise(values: Sequence[float], others: Sequence[float]) -> float:
-    """Return how wide the middle half of the differences round by round is."""
+    """Return how far off the median difference may be: about one standard error of a median."""
     low, _, high = statistics.quantiles((a - b for a, b in zip(values, others, strict=True)), n=4)
-    return high - low
+    return (high - low) / len(values) ** 0.5
 
 
 def promise(what: str, threads: int, measured: float, limit: float, noise: float = 0.0) -> Row:

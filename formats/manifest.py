@@ -23,6 +23,27 @@ MAX_WEIGHTS: Final = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One output of one variant at one size, as it was found when the artifact was verified.
+
+    Attributes:
+        variant: the variant's id.
+        sizes: the call's sizes, in words.
+        output: the path of the output.
+        error: largest absolute difference to float64, to three digits.
+        eager: the same of eager.
+        allowed: what the rule allowed.
+    """
+
+    variant: str
+    sizes: str
+    output: str
+    error: float = 0.0
+    eager: float = 0.0
+    allowed: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     """Everything a reader needs before it touches a section.
 
@@ -37,6 +58,7 @@ class Manifest:
         environment: what the artifact was built with, by name: torch, compiler, ...
         frozen: the plain Python values that the model's modules held as attributes, as text: what the
             code read of them is a constant of the compiled programs.
+        checks: what the verification of the artifact measured.
         model: where the model came from, as the spec says it.
     """
 
@@ -49,6 +71,7 @@ class Manifest:
     requires: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     frozen: dict[str, str] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
     model: str = ""
 
     def section(self, name: str) -> Section:

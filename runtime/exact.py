@@ -10,7 +10,20 @@ _LOW: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 class DoublePrecision(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, an operator that asks for a floating-point dtype gets float64."""
+    """While active, an operator that asks for a floating-point dtype gets float64.
+
+    So does one that makes fractions of integers, which takes torch's default dtype: that is float64
+    meanwhile, in the whole process.
+    """
+
+    def __enter__(self) -> Any:
+        self._default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        torch.set_default_dtype(self._default)
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,

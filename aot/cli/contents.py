@@ -75,6 +75,25 @@ def _facts(manifest: Manifest, variant: Variant) -> list[tuple[str, str]]:
         ("files", ", ".join(files)),
         ("guards", str(len(variant.guards))),
     ]
+    if variant.pad:
+        spans = variant.bucket.fixed()
+        facts.append(
+            ("pads", ", ".join(f"{name}={low}..{spans[name]}" for name, low in variant.pad.items()))
+        )
+    if variant.state:
+        facts.append(("state", ", ".join(variant.state)))
+    if variant.operators:
+        facts.append(("operators", ", ".join(variant.operators)))
+    checks = [check for check in manifest.checks if check.variant == variant.id]
+    if checks:
+        worst = max(checks, key=lambda check: check.error / (check.allowed or 1))
+        facts.append(
+            (
+                "checks",
+                f"{len(checks)} outputs; worst error {worst.error:.2g} of {worst.allowed:.2g} "
+                f"allowed, eager {worst.eager:.2g}",
+            )
+        )
     return facts
 
 

@@ -36,6 +36,7 @@ x = ["batch", "_"]
 [build]
 targets = ["cpu"]
 mode = "default"
+# emulate_precision_casts = true  # in 16 bits, round after every operator as eager does; slower
 
 [fallback]
 embed = true                      # carry the captured graph, for calls that no variant accepts
