@@ -213,6 +213,7 @@ def _verify(
             tune=tune,
             tolerance=spec.tolerance,
             imports=operators.files(),
+            name=path,
         )
 
     with watch.stage("verify") as said:

@@ -14,7 +14,6 @@ def describe() -> dict[str, str]:
         "python": platform.python_version(),
         "compiler": toolchain.version(),
         "vector_flags": inductor.vector_flags(),
-        "threads": str(torch.get_num_threads()),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
     }

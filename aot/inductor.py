@@ -27,6 +27,8 @@ OPTIONS: Final[Mapping[str, object]] = {
     # 2.13, where it equals the number of processors) only as the size of arrays that each thread
     # writes to, which a machine with more processors then writes past.
     "cpp.dynamic_threads": True,
+    # Which loops are worth several threads, whatever the build machine has: the same bytes everywhere.
+    "cpp.threads": 8,
     # How many elements a thread must get for a loop to be parallel. Inductor's own 512 costs more in
     # waking a thread than it saves.
     "cpp.min_chunk_size": 4096,

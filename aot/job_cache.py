@@ -32,7 +32,7 @@ class JobCache:
     """A folder with one folder for each finished job: its files, and `job.json` with their digests."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or folder()
+        self.path = (path or folder()).resolve()
         self._jobs = self.path / "jobs"
 
     def get(self, key: str) -> FinishedJob | None:

@@ -51,7 +51,7 @@ def judge(
         found = f"{int((made != eager).sum())} values differ from eager's"
         return Verdict(problem="" if good else found)
     wide = torch.complex128 if exact.dtype.is_complex else torch.float64
-    mine, own, exact = made.to(wide), eager.to(wide), exact.to(wide)
+    mine, own, exact = (tensor.detach().to(wide) for tensor in (made, eager, exact))
     if not torch.equal(mine.isnan(), own.isnan()) or not torch.equal(mine.isinf(), own.isinf()):
         return Verdict(problem="nan or inf where eager has none, or the reverse")
     finite = own.isfinite() & exact.isfinite()

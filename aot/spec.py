@@ -111,7 +111,7 @@ class Spec:
         kwargs: Mapping[str, Any] | None = None,
         *,
         dynamic_shapes: Any = None,
-        buckets: Mapping[str, Sequence[int]] | None = None,
+        buckets: Mapping[str, Sequence[int] | Mapping[int, Sequence[int]]] | None = None,
         name: str | None = None,
         **options: Any,
     ) -> Spec:
@@ -122,7 +122,8 @@ class Spec:
             args, kwargs: the example call.
             dynamic_shapes: as `torch.export.export` takes them, with named `Dim`s; each becomes a
                 dynamic dimension of that name.
-            buckets: for a dimension by name, the sizes to specialise it for instead.
+            buckets: for a dimension by name, or for the axes of an input, the sizes to specialise it
+                for instead.
             name: of the model; its class name where left out.
             options: any other attribute of a Spec.
 

@@ -68,6 +68,7 @@ def verify(
     tune: Mapping[str, int] | None = None,
     tolerance: float = 2.0,
     imports: Mapping[str, str] | None = None,
+    name: object = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -80,6 +81,7 @@ def verify(
         tolerance: how many times eager's own error is allowed.
         imports: the files of modules that register the model's custom operators, by module; the ones
             that Python finds by name need not be given.
+        name: what messages call the artifact; `path` where left out.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -89,9 +91,9 @@ def verify(
         TcbuildError: the artifact is malformed, or what the runtime says of it in the fresh process, with
             the exit code of the runtime's own error: it is for another host, a library does not load.
     """
-    with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as name:
+    with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
         artifact.check()
-        folder = Path(name)
+        folder = Path(made)
         requests = list(_requests(artifact.manifest, tune or {}))
         calls = [
             _save_inputs(module, request, inputs, folder) if module and inputs else None
@@ -101,7 +103,7 @@ def verify(
         modules = {m for v in artifact.manifest.variants for m in v.operators.values() if m}
         files = {module: (imports or {}).get(module, "") for module in sorted(modules)}
         (folder / "imports.json").write_text(json.dumps(files), encoding="utf-8")
-        _replay(path, folder)
+        _replay(path, folder, path if name is None else name)
         rows: list[Row] = []
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
@@ -240,7 +242,7 @@ def _save_inputs(
     return args, kwargs
 
 
-def _replay(path: str | os.PathLike[str], folder: Path) -> None:
+def _replay(path: str | os.PathLike[str], folder: Path, name: object) -> None:
     command = [sys.executable, "-m", "tcbuild.runtime.replay", os.fspath(path), str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
@@ -252,10 +254,10 @@ def _replay(path: str | os.PathLike[str], folder: Path) -> None:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         signal = f" (signal {-done.returncode})" if done.returncode < 0 else ""
         raise VerifyError(
-            path,
-            found=f"the fresh process that answers calls failed{signal}: {lines[-1]}",
+            name,
+            found=f"the fresh process that answers calls failed{signal}: {' | '.join(lines[-3:])}",
             expected="answers",
-            tip=f"run it by hand: {' '.join(command[:4])} FOLDER",
+            tip="build with --no-verify, then see the whole output with: tcbuild verify FILE",
         )
 
 

@@ -73,7 +73,9 @@ def find(captured: Captured, where: str) -> Writes:
 def storage_of(node: object) -> object:
     """Return what tells the memory behind a node's value from other memory."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else object()
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return object()
 
 
 def _writes(

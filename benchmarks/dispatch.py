@@ -232,6 +232,7 @@ def promises(rows: Sequence[Row], threads: int) -> list[Row]:
 def main() -> None:
     options = measure.options(__doc__, rounds=101)
     logging.getLogger("tcbuild.runtime").setLevel(logging.ERROR)  # the misses are intended
+    torch._inductor.config.compile_threads = 1  # else workers start up while calls are timed
     rows: list[Row] = []
     with measure.own_folder():
         for threads in options.threads:

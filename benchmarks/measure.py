@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -152,7 +153,7 @@ def difference(values: Sequence[float], others: Sequence[float]) -> float:
 def noise(values: Sequence[float], others: Sequence[float]) -> float:
     """Return how far off the median difference may be: about one standard error of a median."""
     low, _, high = statistics.quantiles((a - b for a, b in zip(values, others, strict=True)), n=4)
-    return (high - low) / len(values) ** 0.5
+    return (high - low) / math.sqrt(len(values))
 
 
 def promise(what: str, threads: int, measured: float, limit: float, noise: float = 0.0) -> Row:

@@ -7,6 +7,8 @@ import torch
 
 from .errors import LibraryError
 
+_NOTHING = torch.empty(0)
+
 
 class Library:
     """A loaded library on the CPU, with constants bound from outside.
@@ -30,6 +32,7 @@ class Library:
                 expected="a library that the system loads",
                 tip="set TCBUILD_CACHE to a folder on a file system that is not mounted noexec",
             ) from error
+        self._bound: list[torch.Tensor] = []
         self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = self._runner.run
 
     def constants(self) -> frozenset[str]:
@@ -51,8 +54,7 @@ class Library:
     def bind_spare(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Bind a second set of constants, of the same form, that `flip` brings into use.
 
-        Torch keeps what is bound alive for as long as the process lives. So each of the two sets is
-        bound once, and new values are copied into the one that is not in use.
+        Each of the two sets is bound once, and new values are copied into the one that is not in use.
         """
         needed = self._needed(tensors)
         if needed:
@@ -73,4 +75,13 @@ class Library:
                 expected="all that the library needs in the manifest",
                 tip="rebuild the artifact",
             )
-        return {name: tensors[name] for name in self.constants()}
+        # Tensors of its own over the same memory: see __del__.
+        needed = {name: tensors[name].detach() for name in self.constants()}
+        self._bound.extend(needed.values())
+        return needed
+
+    def __del__(self) -> None:
+        """Let go of the constants' memory: torch keeps the tensors themselves for ever."""
+        with torch._C.DisableTorchFunction():
+            for tensor in getattr(self, "_bound", ()):
+                tensor.data = _NOTHING  # calls no operator: any mode may be active here

@@ -1,8 +1,7 @@
 """The models that the tests compile, and calls of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,24 +9,10 @@ from torch import Tensor, nn
 from tcbuild.aot import Spec
 from tcbuild.aot.dims import Dynamic, Specialize
 
+from .containers import Out as Out
+from .containers import Pair as Pair
+
 WORDS, WIDTH, BATCH, MOST = 11, 8, 3, 16
-
-
-@dataclass
-class Out:
-    """What Net returns."""
-
-    logits: Tensor
-    extras: dict[str, Any]
-    ids: Tensor
-    left_out: Tensor | None = None
-
-
-class Pair(NamedTuple):
-    """A container with names."""
-
-    left: Tensor
-    right: Tensor
 
 
 class Net(nn.Module):
@@ -68,7 +53,8 @@ class Net(nn.Module):
         if strict:
             pooled = pooled + self.small.sum() + feats["pair"].left - feats["pair"].right
         pooled = pooled + temperature * sizes[0]
-        extras = {"hidden": hidden, "sizes": (ids.shape[1], 7), "pooled": [pooled, pooled, None]}
+        extras = {"hidden": hidden, "sizes": (ids.shape[1], 7), "small": self.small}
+        extras["pooled"] = [pooled, pooled, None]
         return Out(logits=self.head(hidden), extras=extras, ids=ids)
 
 

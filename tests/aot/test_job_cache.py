@@ -37,7 +37,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a record that is no JSON": lambda job: (job / "job.json").write_bytes(b"\xff{"),
     "a record of something else": lambda job: (job / "job.json").write_text("[]"),
     "a record without a field": lambda job: (job / "job.json").write_text('{"files": {}}'),
-    "a record of another type": lambda job: (job / "job.json").write_text('{"files": ["model.so"]}'),
+    "a record of another type": lambda job: (job / "job.json").write_text(
+        '{"files": ["model.so"]}'
+    ),
 }
 
 

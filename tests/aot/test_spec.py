@@ -169,7 +169,7 @@ def test_a_wrong_list_of_sizes(read: Callable[..., Spec], policy: str, says: str
 def test_a_file_that_cannot_be_read(tmp_path: Path, text: bytes | None) -> None:
     if text is not None:
         (tmp_path / "tcbuild.toml").write_bytes(text)
-    with pytest.raises(SpecError, match="expected a file|expected TOML"):
+    with pytest.raises(SpecError, match=r"expected a file|expected TOML"):
         Spec.load(tmp_path / "tcbuild.toml")
 
 
@@ -330,7 +330,9 @@ def test_the_plan_names_every_job() -> None:
 
 def test_example_sizes_differ() -> None:
     dims = {name: Dynamic(min=2, max=9) for name in "abc"}
-    spec = Spec(name="x", model=Two, inputs=lambda _: ((), {}), dims=dims, shapes={"x": tuple("abc")})
+    spec = Spec(
+        name="x", model=Two, inputs=lambda _: ((), {}), dims=dims, shapes={"x": tuple("abc")}
+    )
     (job,) = Plan.of(spec).jobs
     sizes = spec.example_sizes(job.bucket)
     assert len(set(sizes.values())) == 3

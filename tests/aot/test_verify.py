@@ -1,0 +1,93 @@
+"""The check of an artifact finds one that is wrong, whatever it is that is wrong with it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tcbuild.aot import verify
+from tcbuild.aot.errors import VerifyError
+from tcbuild.aot.numerics import judge
+from tcbuild.aot.verify import Row, refuse
+from tcbuild.formats import Artifact, Manifest
+
+from .. import models
+from ..conftest import Rewrite
+
+
+def calls(variant: str, sizes: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call of Fours."""
+    return models.rows(sizes)
+
+
+def test_an_artifact_that_is_right(fours_artifact: Path) -> None:
+    rows = verify(fours_artifact, module=models.seeded(models.Fours), inputs=calls, tune={"n": 8})
+    assert {row.sizes for row in rows} == {"n=8", "n=60"}  # of 2..63 the ones its relations allow
+    assert [row.problem for row in rows if row.problem] == []
+
+
+def test_weights_of_another_model(fours_artifact: Path, rewrite: Rewrite) -> None:
+    with Artifact(fours_artifact) as artifact:
+        data = bytearray(artifact.read("weights"))
+    data[-16:] = torch.tensor([1.0, 2.0, 3.0, 4.0]).numpy().tobytes()
+    path = rewrite(fours_artifact, sections={"weights": bytes(data)})
+    rows = verify(path, module=models.seeded(models.Fours), inputs=calls)
+    assert all("the captured graph is not the model" in row.problem for row in rows)
+    with pytest.raises(VerifyError, match=r"n=2\.\.63@cpu-.* at n=8: output"):
+        refuse(rows, path)
+
+
+def test_libraries_of_two_variants_swapped(net_artifact: Path, rewrite: Rewrite) -> None:
+    def swap(manifest: Manifest) -> Manifest:
+        one, many, *others = manifest.variants
+        swapped = (replace(one, files=many.files), replace(many, files=one.files), *others)
+        return replace(manifest, variants=swapped)
+
+    try:
+        rows = verify(rewrite(net_artifact, swap))
+    except VerifyError:
+        return  # it came to an end that it could not report
+    wrong = {row.sizes for row in rows if row.problem}
+    assert wrong >= {"batch=3, seq=16"}
+
+
+EXACT = torch.tensor([1.0, 2.0], dtype=torch.float64)
+EAGER = EXACT.float() + torch.tensor([0.0, 1e-3])
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (EAGER, ""),
+        (EAGER + torch.tensor([0.0, 0.9e-3]), ""),
+        (
+            EAGER + torch.tensor([0.0, 1.2e-3]),
+            "an error of 0.0022 against float64, eager has 0.001",
+        ),
+        (EAGER + float("nan"), "nan or inf where eager has none, or the reverse"),
+        (EAGER + float("inf"), "nan or inf where eager has none, or the reverse"),
+        (EAGER.double(), "torch.float64 [2], eager torch.float32 [2]"),
+        (EAGER[:1], "torch.float32 [1], eager torch.float32 [2]"),
+        (EAGER.clone().requires_grad_(), ""),
+    ],
+)
+def test_the_rule(made: torch.Tensor, problem: str) -> None:
+    assert judge(made, EAGER, EXACT).problem == problem
+
+
+def test_the_rule_for_integers() -> None:
+    eager = torch.tensor([1, 2, 3])
+    assert judge(eager, eager, eager.double()).problem == ""
+    assert judge(eager + 1, eager, eager.double()).problem == "3 values differ from eager's"
+
+
+def test_an_unbounded_error_passes_only_where_eager_has_it() -> None:
+    eager = torch.tensor([float("inf"), 1.0])
+    assert judge(eager, eager, torch.tensor([float("inf"), 1.0]).double()).problem == ""
+
+
+def test_rows_that_pass_are_no_error() -> None:
+    refuse([Row(variant="v", sizes="", output="output")], "path")
