@@ -52,6 +52,7 @@ class _Board:
             self._stages.setdefault(event.job, []).append((event, time.monotonic()))
         else:
             self._stages[event.job][-1] = (event, 0.0)
+        self._live.refresh()  # a stage that is over before the next turn is seen, too
 
     def settle(self) -> None:
         """Print the lines of jobs that are at no stage, for good."""
