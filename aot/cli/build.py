@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from . import options
+from .interrupt import heeded
 from .outcome import reported
 from .watch import watching
 
@@ -35,7 +36,7 @@ def build(
     from ..spec import Spec
 
     with reported("build", report) as keep:
-        with options.aside(), watching() as progress:
+        with options.aside(), watching() as shown, heeded(shown) as progress:
             asked = Spec.load(spec)
             if no_verify:
                 asked = replace(asked, verify=False)
