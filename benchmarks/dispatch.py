@@ -119,12 +119,17 @@ HITS: Final = (
 )
 
 
+KEPT: Final[list[program.Program]] = []
+
+
 def bare_runner(path: Path, variant: str | None) -> program.Run:
     """Load one variant, and return what runs it."""
     with Artifact(path) as artifact:
         records = {record.id: record for record in artifact.manifest.variants}
         record = records[str(variant)]
-        return program.load(record, artifact, weights.load(artifact), State([], {})).run
+        loaded = program.load(record, artifact, weights.load(artifact), State([], {}))
+        KEPT.append(loaded)  # it holds the weights that the library reads
+        return loaded.run
 
 
 def timer(function: Callable[..., Any], calls: Sequence[Args]) -> Callable[[], float]:

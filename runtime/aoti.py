@@ -47,7 +47,7 @@ class Library:
         Raises:
             LibraryError: one that the library needs is not among them.
         """
-        needed = self._needed(tensors)
+        needed = self._kept = self._needed(tensors)
         if needed:
             self._runner.update_constant_buffer(needed, False, True, user_managed=True)
 
@@ -56,7 +56,7 @@ class Library:
 
         Each of the two sets is bound once, and new values are copied into the one that is not in use.
         """
-        needed = self._needed(tensors)
+        needed = self._spare = self._needed(tensors)
         if needed:
             self._runner.update_constant_buffer(needed, True, True, user_managed=True)
 
