@@ -1,6 +1,7 @@
 """The private surface of torch that runs AOTInductor's libraries; nothing else of ours touches it."""
 
 import os
+import weakref
 from collections.abc import Callable, Mapping
 
 import torch
@@ -33,6 +34,8 @@ class Library:
                 tip="set TCBUILD_CACHE to a folder on a file system that is not mounted noexec",
             ) from error
         self._bound: list[torch.Tensor] = []
+        # `run` outlives this object where somebody keeps it, and the runner lives as long as that.
+        weakref.finalize(self._runner, _let_go, self._bound).atexit = False
         self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = self._runner.run
 
     def constants(self) -> frozenset[str]:
@@ -47,7 +50,7 @@ class Library:
         Raises:
             LibraryError: one that the library needs is not among them.
         """
-        needed = self._kept = self._needed(tensors)
+        needed = self._needed(tensors)
         if needed:
             self._runner.update_constant_buffer(needed, False, True, user_managed=True)
 
@@ -56,7 +59,7 @@ class Library:
 
         Each of the two sets is bound once, and new values are copied into the one that is not in use.
         """
-        needed = self._spare = self._needed(tensors)
+        needed = self._needed(tensors)
         if needed:
             self._runner.update_constant_buffer(needed, True, True, user_managed=True)
 
@@ -75,13 +78,14 @@ class Library:
                 expected="all that the library needs in the manifest",
                 tip="rebuild the artifact",
             )
-        # Tensors of its own over the same memory: see __del__.
+        # Tensors of its own over the same memory: see _let_go.
         needed = {name: tensors[name].detach() for name in self.constants()}
         self._bound.extend(needed.values())
         return needed
 
-    def __del__(self) -> None:
-        """Let go of the constants' memory: torch keeps the tensors themselves for ever."""
-        with torch._C.DisableTorchFunction():
-            for tensor in getattr(self, "_bound", ()):
-                tensor.data = _NOTHING  # calls no operator: any mode may be active here
+
+def _let_go(bound: list[torch.Tensor]) -> None:
+    """Free the constants' memory once their library is gone: torch keeps the tensors for ever."""
+    with torch._C.DisableTorchFunction():
+        for tensor in bound:
+            tensor.data = _NOTHING  # calls no operator: any mode may be active here

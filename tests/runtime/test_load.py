@@ -413,6 +413,24 @@ def test_an_artifact_may_go_while_a_mode_is_active(conv_artifact: Path) -> None:
         gc.collect()
 
 
+def test_a_library_may_outlive_the_object_that_loaded_it(fours_artifact: Path) -> None:
+    from tcbuild.runtime.aoti import Library
+
+    weight = models.seeded(models.Fours).weight
+    with Artifact(fours_artifact) as artifact:
+        (variant, *_) = artifact.manifest.variants
+        library = Library(library_files.place(artifact, variant.files)["model.so"])
+        library.bind(dict.fromkeys(variant.constants, weight))
+    run = library.run
+    del library
+    gc.collect()
+    x = torch.randn(8, 2)
+    assert torch.allclose(run([x])[0], models.seeded(models.Fours)(x)[0])
+    del run
+    gc.collect()
+    assert weight.shape == (4, 1)  # what was given is left alone
+
+
 def test_errors_of_ours_have_all_three_parts(net_artifact: Path) -> None:
     with pytest.raises(TcbuildError) as caught:
         runtime.load(__file__)
