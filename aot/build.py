@@ -202,7 +202,6 @@ def _verify(
     watch: "_Watch",
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
-
     calls = calls_of(spec, plan, module)
 
     def check() -> tuple[Row, ...]:
@@ -217,8 +216,8 @@ def _verify(
         )
 
     with watch.stage("verify") as said:
-        examples = (calls(job.id, spec.example_sizes(job.bucket)) for job in plan.jobs)
-        rule = f"{spec.tolerance} {model_digest(module, examples)}"
+        made = (calls(job.id, spec.example_sizes(job.bucket)) for job in plan.jobs)
+        rule = f"{spec.tolerance} {model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         refuse(rows, path)

@@ -168,7 +168,7 @@ def _tensor_leaf(
     tensor = structure.dense(tensor.detach())
     tensors.append(tensor)
     return TensorLeaf(
-        dtype=str(tensor.dtype).removeprefix("torch."),
+        dtype=structure.dtype_name(tensor.dtype),
         shape=shape,
         index=len(tensors) - 1,
         layout=structure.tensor_layout(tensor),

@@ -4,7 +4,7 @@ import platform
 
 import torch
 
-from . import inductor, toolchain
+from . import inductor, structure, toolchain
 
 
 def describe() -> dict[str, str]:
@@ -14,6 +14,6 @@ def describe() -> dict[str, str]:
         "python": platform.python_version(),
         "compiler": toolchain.version(),
         "vector_flags": inductor.vector_flags(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "default_dtype": structure.dtype_name(torch.get_default_dtype()),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
     }

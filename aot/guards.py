@@ -7,6 +7,7 @@ import torch
 from ..formats.bucket import Bucket
 from ..formats.guard import DIMS, PROCESS, Guard
 from ..formats.signature import Signature, Symbol, TensorLeaf
+from . import structure
 
 
 def call_guards(
@@ -31,7 +32,7 @@ def call_guards(
     guards: list[Guard] = [] if graph else [_process("grad_mode", expected=False)]
     guards += [
         _process("autocast", expected=False),
-        _process("default_dtype", expected=str(torch.get_default_dtype()).removeprefix("torch.")),
+        _process("default_dtype", expected=structure.dtype_name(torch.get_default_dtype())),
         _process("deterministic", expected=torch.are_deterministic_algorithms_enabled()),
         _process("modes", expected=0),
     ]

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..formats.cache import cache_folder
 from .inductor import LibraryFiles
 
 
@@ -19,20 +19,11 @@ class FinishedJob:
     relations: tuple[str, ...]
 
 
-def folder() -> Path:
-    """Return where work that is done is kept: $TCBUILD_CACHE, else $XDG_CACHE_HOME/tcbuild."""
-    own = os.environ.get("TCBUILD_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "tcbuild"
-
-
 class JobCache:
     """A folder with one folder for each finished job: its files, and `job.json` with their digests."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = (path or folder()).resolve()
+        self.path = (path or cache_folder()).resolve()
         self._jobs = self.path / "jobs"
 
     def get(self, key: str) -> FinishedJob | None:

@@ -93,7 +93,7 @@ def partition(captured: Captured, names: Names, where: str) -> Partitioned:
             attribute = graph.graph.get_attr(slot)
         attribute.meta = dict(node.meta)
         _replace(graph.graph, node, attribute)
-    _move_behind(graph.graph, kept, inputs)
+    _move_to_end(graph.graph, kept)
     outputs = _set_outputs(captured, graph.graph, inputs, written, names)
     graph.graph.eliminate_dead_code()
     used = {node.target for node in graph.graph.find_nodes(op="get_attr")}
@@ -128,7 +128,7 @@ def _weight(program: ExportedProgram, target: str, where: str) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
         found = f"an object of type {type(tensor).__name__} in the graph"
         raise CaptureError(where, found=found, expected="tensors only")
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = structure.dtype_name(tensor.dtype)
     if tensor.layout is not torch.strided or dtype not in ITEM_SIZES:
         found = f"a tensor of {tensor.dtype} with layout {tensor.layout}"
         raise CaptureError(where, found=found, expected="a dense one of a dtype safetensors has")
@@ -140,10 +140,8 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, by: torch.fx.Node) -> N
     graph.erase_node(node)
 
 
-def _move_behind(
-    graph: torch.fx.Graph, nodes: list[torch.fx.Node], inputs: list[torch.fx.Node]
-) -> None:
-    """Let the graph take `nodes` behind the call's tensors."""
+def _move_to_end(graph: torch.fx.Graph, nodes: list[torch.fx.Node]) -> None:
+    """Let the graph take `nodes` behind everything else that it takes."""
     for node in nodes:
         last = list(graph.find_nodes(op="placeholder"))[-1]
         if node is not last:
@@ -214,7 +212,7 @@ def _tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
         names.write(size.node.expr) if isinstance(size, torch.SymInt) else int(size)
         for size in made.shape
     )
-    dtype = str(made.dtype).removeprefix("torch.")
+    dtype = structure.dtype_name(made.dtype)
     return TensorLeaf(dtype=dtype, shape=shape, index=index)
 
 

@@ -156,9 +156,10 @@ def _check_keys(
             expected = f"one of {', '.join(known)}"
             tip = f"did you mean {near[0]!r}?" if near else None
             raise SpecError(f"{where}: {key}", found="an unknown key", expected=expected, tip=tip)
-        kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
-        if type(value) not in kinds:  # type: ignore[operator]
-            expected = " or ".join(kind.__name__ for kind in kinds)  # type: ignore[union-attr]
+        allowed = known[key]
+        kinds = allowed if isinstance(allowed, tuple) else (allowed,)
+        if type(value) not in kinds:
+            expected = " or ".join(kind.__name__ for kind in kinds)
             raise SpecError(
                 f"{where}: {key}", found=repr(value), expected=f"a value of type {expected}"
             )

@@ -78,6 +78,11 @@ def leaves(forward: Callable[..., Any], call: Call) -> list[Any]:
     return found
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the dtype as the formats write it: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
 def tensor_layout(tensor: torch.Tensor) -> str:
     """Return the layout to compile for: the tensor's own where it is dense, else contiguous."""
     return layout_of(tuple(tensor.shape), tensor.stride()) or CONTIGUOUS

@@ -1,11 +1,10 @@
 """The machine that builds, as a target, and the host guards that follow from it."""
 
-import functools
 import platform
 import re
-from pathlib import Path
 from typing import Final
 
+from ..formats import cpu
 from ..formats.guard import HOST, Guard
 from ..formats.target import Target
 
@@ -32,7 +31,7 @@ def resolve(name: str) -> Target:
     arch = platform.machine()
     if arch != "x86_64":
         return Target(device=name, arch=arch, isa="native")
-    features = host_features()
+    features = cpu.features()
     level = "x86-64"
     for candidate, needed in LEVELS.items():
         if not features.issuperset(needed):
@@ -65,20 +64,9 @@ def host_guards(target: Target, library: bytes, compiler_flags: str) -> tuple[Gu
     )
 
 
-@functools.cache
-def host_features() -> frozenset[str]:
-    """Return the features of this processor, as Linux names them."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return frozenset()
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return frozenset(found.group(1).split()) if found else frozenset()
-
-
 def _features(target: Target, compiler_flags: str) -> list[str]:
     if target.isa not in LEVELS:
-        return sorted(host_features())  # compiled for exactly this processor
+        return sorted(cpu.features())  # compiled for exactly this processor
     needed: set[str] = set()
     for level, features in LEVELS.items():
         needed.update(features)

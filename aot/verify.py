@@ -33,30 +33,17 @@ from .spec import Call
 
 Inputs = Callable[[str, Mapping[str, int]], Call]
 
-
 REVISION = 4  # raise it when the rule changes: checks that passed before are then done again
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One output of one variant at one size.
+class Row(Check):
+    """What a check found; unlike what the artifact keeps of it, not rounded.
 
     Attributes:
-        variant: its identifier.
-        sizes: the call's sizes.
-        output: the path of the output.
-        error: largest absolute difference to float64.
-        eager: the same of eager.
-        allowed: what the rule allows.
-        problem: empty where the row passes, else what is wrong, in words.
+        problem: empty where it passes, else what is wrong, in words.
     """
 
-    variant: str
-    sizes: str
-    output: str
-    error: float = 0.0
-    eager: float = 0.0
-    allowed: float = 0.0
     problem: str = ""
 
 
@@ -75,8 +62,8 @@ def verify(
     Args:
         path: of the artifact.
         module: the model; without it, the graph that each variant was compiled from stands for it.
-        inputs: makes calls for `module`, from a variant's identifier and sizes; without it, values are drawn as the artifact
-            says.
+        inputs: makes calls for `module`, from a variant's identifier and sizes; without it, values
+            are drawn as the artifact says.
         tune: further sizes to check at, by dimension, besides the ends of each range.
         tolerance: how many times eager's own error is allowed.
         imports: the files of modules that register the model's custom operators, by module; the ones

@@ -1,5 +1,7 @@
 """The weights of all variants: each stored once, tied ones under one name."""
 
+import ctypes
+
 import torch
 
 from ..formats.layout import axes
@@ -106,17 +108,16 @@ def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    import ctypes
-
+    """Return the memory of a contiguous tensor on the CPU, which the view keeps alive."""
     if tensor.numel() == 0:
         return memoryview(b"")
     array = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
-    # The array does not own the memory: it must not outlive the tensor.
+    # The array does not own the memory: the tensor must live as long.
     array._tensor = tensor  # type: ignore[attr-defined]
     return memoryview(array).cast("B")
 
 
 def _dtype(tensor: torch.Tensor) -> str:
-    name = str(tensor.dtype).removeprefix("torch.")
+    name = structure.dtype_name(tensor.dtype)
     assert name in ITEM_SIZES, name
     return name

@@ -43,7 +43,7 @@ class Library:
         return frozenset(self._runner.get_constant_names_to_original_fqns())
 
     def bind(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Bind the constants by the library's names, without a copy; they must outlive the library.
+        """Bind the constants by the library's names, without a copy; their memory is kept for it.
 
         The caller has checked shapes, dtypes and strides: the library would read out of bounds.
 

@@ -24,8 +24,7 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
     if not isinstance(module, torch.nn.Module):
         return
     _check_frozen(module, manifest)
-    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    own.update(module.named_buffers(remove_duplicate=False))
+    own = named_tensors(module)
     for name, weight in weights.items():
         mine = own.get(name)
         if mine is not None and not _equal(mine.detach(), weight):
@@ -35,6 +34,13 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
                 expected=f"the artifact's {describe(weight)}",
                 tip="load the checkpoint that the artifact was built from into the fallback module",
             )
+
+
+def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a module's parameters and buffers by name, tied ones under each of their names."""
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    own.update(module.named_buffers(remove_duplicate=False))
+    return own
 
 
 def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ..formats import cpu
 from ..formats.guard import HOST
 from ..formats.manifest import Manifest
 from ..formats.variant import LIBRARY, Variant
@@ -20,7 +21,7 @@ def observe() -> Mapping[str, object]:
         "torch": torch.__version__.split("+")[0],
         "os": platform.system().lower(),
         "arch": platform.machine(),
-        "isa": _instruction_sets(),
+        "isa": cpu.features(),
         "glibc": _glibc(),
     }
 
@@ -58,19 +59,6 @@ def _shown(expected: object, actual: object) -> object:
     if isinstance(expected, list | tuple) and isinstance(actual, frozenset):
         return f"a host without {' '.join(sorted(set(expected) - actual))}"
     return actual
-
-
-def _instruction_sets() -> frozenset[str]:
-    """Return the processor's features as Linux names them, empty where it does not say."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name.strip() in ("flags", "Features"):
-                    return frozenset(value.split())
-    except OSError:
-        pass
-    return frozenset()
 
 
 def _glibc() -> str:

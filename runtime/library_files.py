@@ -12,21 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..formats import section as sections
+from ..formats.cache import cache_folder
 from ..formats.container import Artifact
 from .errors import LibraryError
 
 # Never closed: the loader tells libraries apart by path, and a path under /proc/self/fd must not
 # come to mean another library while the process lives.
 _in_memory: dict[str, int] = {}
-
-
-def cache_folder() -> Path:
-    """Return where libraries are unpacked: $TCBUILD_CACHE, else $XDG_CACHE_HOME/tcbuild."""
-    own = os.environ.get("TCBUILD_CACHE")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "tcbuild"
 
 
 def place(artifact: Artifact, files: Mapping[str, str]) -> dict[str, Path]:

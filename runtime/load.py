@@ -32,7 +32,8 @@ def load(
         path: of the `.tcb` file.
         device: where to run.
         fallback: what answers a call that no variant accepts: the module that the artifact was built
-            from, with the same weights. Buffers that the model writes to are shared with it. Without it the embedded graph answers, where it can.
+            from, with the same weights. Buffers that the model writes to are shared with it. Without
+            it the embedded graph answers, where it can.
         on_miss: "fallback", or "raise" to get a MissError for each such call.
         on_alert: called with an Alert for each miss.
         check_weights: hold all weights against their checksum; False leaves pages unread until used.

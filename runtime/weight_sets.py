@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from ..formats.container import Artifact
 from ..formats.layout import strides_of
 from ..formats.manifest import Weight, Weights
 from . import weights as stored
 from .errors import StateError
+from .fallback import named_tensors
 from .program import Program
 from .state import State
 
@@ -87,6 +87,8 @@ def _read(source: Source) -> Mapping[str, torch.Tensor]:
     if path.suffix == ".tcb":
         with Artifact(path) as artifact:
             return stored.load(artifact)
+    from safetensors.torch import load_file  # nobody who swaps no weights waits for it
+
     return load_file(path)
 
 
@@ -151,8 +153,7 @@ def _load(module: Any, new: Mapping[str, torch.Tensor]) -> None:
     """Copy the new weights into the fallback module, whose callers wait."""
     if not isinstance(module, torch.nn.Module):
         return
-    own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    own.update(module.named_buffers(remove_duplicate=False))
+    own = named_tensors(module)
     for name, tensor in new.items():
         if name in own and own[name].data_ptr() != tensor.data_ptr():
             own[name].detach().copy_(tensor)

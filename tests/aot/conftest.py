@@ -7,7 +7,9 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-from tcbuild.formats import Artifact, Content, Manifest, Variant, write
+from tcbuild.formats import Manifest, Variant
+
+from ..conftest import Rewrite
 
 Edit = Callable[[Manifest], Manifest]
 
@@ -21,24 +23,13 @@ def spec_copy(tiny_spec_dir: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def edited(tiny_artifact: Path, tmp_path: Path) -> Callable[..., Path]:
+def edited(tiny_artifact: Path, rewrite: Rewrite) -> Callable[..., Path]:
     """Return a function that writes the tiny artifact again: valid, with another manifest or bytes."""
 
     def edit(
         change: Edit = lambda manifest: manifest, sections: dict[str, bytes] | None = None
     ) -> Path:
-        with Artifact(tiny_artifact) as artifact:
-            contents = [
-                Content(
-                    name=section.name,
-                    parts=[(sections or {}).get(section.name, bytes(artifact.read(section.name)))],
-                    encoding=section.encoding,
-                )
-                for section in artifact.manifest.sections
-            ]
-            path = tmp_path / "edited.tcb"
-            write(path, change(artifact.manifest), contents)
-        return path
+        return rewrite(tiny_artifact, change, sections)
 
     return edit
 
