@@ -20,6 +20,7 @@ from .model_digest import model_digest
 from .package import Part, aside, package
 from .padding import padding
 from .partition import partition
+from .placement import Placement, call_on
 from .plan import Job, Plan
 from .producer import producer
 from .progress import Event, Progress, silent
@@ -59,20 +60,24 @@ def build(
     if not path.parent.is_dir():
         raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
     plan = Plan.of(spec).only(only)
-    environment.describe()  # a missing compiler is said before anything is traced
-    module = make_module(spec)
+    described = environment.describe(*dict.fromkeys(job.target for job in plan.jobs))
+    module = make_module(spec)  # after it: a missing compiler is said before anything is traced
+    placement = Placement(module)
     weights = WeightTable()
     built = [
-        _build_job(spec, module, job, weights, cache, _Watch(progress, job.id, i, len(plan.jobs)))
+        _build_job(
+            spec, placement, job, weights, cache, _Watch(progress, job.id, i, len(plan.jobs))
+        )
         for i, job in enumerate(plan.jobs, start=1)
     ]
     parts, notes = [part for part, _ in built], []
     watch = _Watch(progress, spec.name, 1, 1)
     if spec.embed_graph:
         with watch.stage("embed"):
-            graph, note = embedded.embed(spec, module, weights)
-        parts.extend(graph)
-        notes.extend(note)
+            for device in dict.fromkeys(job.target.device for job in plan.jobs):
+                graph, note = embedded.embed(spec, placement.on(device), weights, device)
+                parts.extend(graph)
+                notes.extend(note)
     write = partial(
         package,
         name=spec.name,
@@ -80,7 +85,7 @@ def build(
         weights=weights,
         source=spec.source,
         producer=producer(),
-        environment=environment.describe(),
+        environment=described,
         frozen=frozen.find(module),
     )
     rows: tuple[Row, ...] = ()
@@ -88,7 +93,7 @@ def build(
         with watch.stage("package"), writing(path):
             write(new)
         if spec.verify:
-            rows = _verify(spec, plan, module, new, path, cache, watch)
+            rows = _verify(spec, plan, placement, new, path, cache, watch)
             with writing(path):
                 write(new, checks=checks(rows))
         size = new.stat().st_size
@@ -137,14 +142,16 @@ def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
 
 def _build_job(
     spec: Spec,
-    module: torch.nn.Module,
+    placement: Placement,
     job: Job,
     weights: WeightTable,
     cache: JobCache,
     watch: "_Watch",
 ) -> tuple[Part, JobReport]:
+    device = job.target.device
+    module = placement.on(device)
     with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id, job.choices)
+        captured = capture(spec, module, job.bucket, job.id, job.choices, device)
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
@@ -161,9 +168,13 @@ def _build_job(
         )
         said.append("cached" if compiled.cached else "")
     files = compiled.job.library.files
-    host = host_guards(job.target, files["model.so"], inductor.vector_flags())
+    host = host_guards(job.target, files["model.so"], inductor.vector_flags(job.target))
     guards = call_guards(
-        captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
+        captured.signature,
+        job.bucket,
+        compiled.job.relations,
+        written=partitioned.written,
+        device=device,
     )
     part = Part(
         id=job.id,
@@ -181,6 +192,8 @@ def _build_job(
         fill=padded.fill if padded else {},
         reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
         target=job.target,
+        device=device,
+        cuda_graph=device == "cuda" and spec.mode == "reduce-overhead",
         options=inductor.describe_options(job.target, spec.compiler_options()),
     )
     return part, JobReport(
@@ -195,13 +208,14 @@ def _build_job(
 def _verify(
     spec: Spec,
     plan: Plan,
-    module: torch.nn.Module,
+    placement: Placement,
     new: Path,
     path: Path,
     cache: JobCache,
     watch: "_Watch",
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
+    module = placement.on(plan.jobs[0].target.device)
     calls = calls_of(spec, plan, module)
 
     def check() -> tuple[Row, ...]:
@@ -216,7 +230,11 @@ def _verify(
         )
 
     with watch.stage("verify") as said:
-        made = (calls(job.id, spec.example_sizes(job.bucket)) for job in plan.jobs)
+        made = (
+            call_on(calls(job.id, spec.example_sizes(job.bucket)), module, job.target.device)
+            for job in plan.jobs
+            if job.target.device == plan.jobs[0].target.device
+        )
         rule = f"{spec.tolerance} {model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")

@@ -32,6 +32,7 @@ from ..formats.signature import (
 from ..formats.tree import arguments
 from . import examples, structure
 from .errors import CaptureError, ModelError, SpecError
+from .placement import moved
 from .spec import Call, Spec
 
 
@@ -60,15 +61,17 @@ def capture(
     bucket: Bucket,
     where: str,
     choices: Mapping[str, object] | None = None,
+    device: str = "cpu",
 ) -> Captured:
     """Trace the model for one bucket.
 
     Args:
         spec: for the example call and the dimension of each axis.
-        module: the model, in eval mode.
+        module: the model, in eval mode, on the device.
         bucket: the sizes; a range becomes a symbolic size, anything else is fixed.
         where: the job's identifier, for messages.
         choices: the values of the parameters that have a list of them in the spec.
+        device: the kind of device to trace for; the example call's tensors are moved there.
 
     Raises:
         ModelError: the model does not run eagerly on its own example call.
@@ -77,7 +80,10 @@ def capture(
     call = spec.inputs(spec.example_sizes(bucket))
     if choices:
         call = examples.chosen(module.forward, call, choices)
-    signature, tensors = read_call(spec, module, call, where)
+    signature, given = read_call(spec, module, call, where)
+    tensors = tuple(moved(tensor, device) for tensor in given)
+    if any(tensor is not other for tensor, other in zip(tensors, given, strict=True)):
+        call = arguments(signature, tensors)
     returned: list[Node] = []
     body = _Body(module, signature, returned)
     axes = tuple(

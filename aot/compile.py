@@ -53,7 +53,7 @@ def compile_job(
     """
     options = inductor.describe_options(target, extra)
     key = fingerprint(
-        partitioned.graph, tensors, partitioned.names, environment.describe(), options
+        partitioned.graph, tensors, partitioned.names, environment.describe(target), options
     )
     with writing(cache.path, tip=_ROOM):
         found = cache.get(key)

@@ -24,14 +24,21 @@ ID = "embedded"
 
 
 def embed(
-    spec: Spec, module: torch.nn.Module, weights: WeightTable
+    spec: Spec, module: torch.nn.Module, weights: WeightTable, device: str
 ) -> tuple[list[Part], list[str]]:
-    """Return an embedded graph for each choice of values, and a note for each that there is not."""
+    """Return an embedded graph for each choice of values, and a note for each that there is not.
+
+    Args:
+        spec: of the model.
+        module: the model, on the device.
+        weights: gets the graphs' weights.
+        device: the kind of device that the graphs are to run on.
+    """
     parts: list[Part] = []
     notes: list[str] = []
     for choices in choices_of(spec):
         try:
-            parts.append(_widest(spec, module, weights, choices))
+            parts.append(_widest(spec, module, weights, choices, device))
         except CaptureError as error:
             note = "no embedded graph: a call that no variant accepts needs a fallback module"
             notes.append(f"{note} ({error})")
@@ -39,7 +46,11 @@ def embed(
 
 
 def _widest(
-    spec: Spec, module: torch.nn.Module, weights: WeightTable, choices: Mapping[str, object]
+    spec: Spec,
+    module: torch.nn.Module,
+    weights: WeightTable,
+    choices: Mapping[str, object],
+    device: str,
 ) -> Part:
     """Capture for any size from 2 on or, where the model's code does not allow it, as declared.
 
@@ -49,11 +60,11 @@ def _widest(
     anything = Bucket(dims={name: Range(min=2) for name in spec.dims})
     as_declared = Bucket(dims={name: _span(spec, name) for name in spec.dims})
     try:
-        return _part(spec, module, anything, weights, choices)
+        return _part(spec, module, anything, weights, choices, device)
     except CaptureError:
         if not spec.dims:
             raise
-        return _part(spec, module, as_declared, weights, choices)
+        return _part(spec, module, as_declared, weights, choices, device)
 
 
 def _part(
@@ -62,9 +73,11 @@ def _part(
     bucket: Bucket,
     weights: WeightTable,
     choices: Mapping[str, object],
+    device: str,
 ) -> Part:
     name = ",".join([ID, *(f"{key}={value!r}" for key, value in choices.items())])
-    captured = capture(spec, module, bucket, name, choices)
+    name = name if device == "cpu" else f"{name}@{device}"
+    captured = capture(spec, module, bucket, name, choices, device)
     names = sizes.Names(captured, name)
     partitioned = partition(captured, names, name)
     relations = sizes.relations(captured, names, name, whole=False)
@@ -75,7 +88,12 @@ def _part(
         signature=captured.signature,
         bucket=bucket,
         guards=call_guards(
-            captured.signature, bucket, relations, written=partitioned.written, graph=True
+            captured.signature,
+            bucket,
+            relations,
+            written=partitioned.written,
+            graph=True,
+            device=device,
         ),
         outputs=partitioned.outputs,
         files={"graph.py": source.encode()},
@@ -83,6 +101,7 @@ def _part(
         state=weights.add_state(partitioned),
         written=partitioned.written,
         operators=partitioned.providers(),
+        device=device,
         options={},
     )
 

@@ -17,6 +17,7 @@ def call_guards(
     *,
     written: Collection[int] = (),
     graph: bool = False,
+    device: str = "cpu",
 ) -> tuple[Guard, ...]:
     """Return the guards of one variant on the call and the process.
 
@@ -28,6 +29,7 @@ def call_guards(
             with no other input.
         graph: the variant runs as an eager graph: strides, conjugate views and grad mode are torch's
             own concern then, and only an input that needs a gradient is refused.
+        device: the kind of device that it runs on.
     """
     guards: list[Guard] = [] if graph else [_process("grad_mode", expected=False)]
     guards += [
@@ -36,9 +38,12 @@ def call_guards(
         _process("deterministic", expected=torch.are_deterministic_algorithms_enabled()),
         _process("modes", expected=0),
     ]
+    if device == "cuda" and not graph:
+        precision = torch.get_float32_matmul_precision()
+        guards.append(_process("matmul_precision", expected=precision))
     for path, leaf in signature.inputs():
         if isinstance(leaf, TensorLeaf):
-            guards += _tensor(path, leaf, signature.symbols, bucket, graph=graph)
+            guards += _tensor(path, leaf, signature.symbols, bucket, device, graph=graph)
             if leaf.index in written:
                 guards.append(Guard(subject=path, fact="shared", expected=False))
         else:
@@ -52,12 +57,18 @@ def _process(fact: str, *, expected: object) -> Guard:
 
 
 def _tensor(
-    path: str, leaf: TensorLeaf, symbols: tuple[Symbol, ...], bucket: Bucket, *, graph: bool
+    path: str,
+    leaf: TensorLeaf,
+    symbols: tuple[Symbol, ...],
+    bucket: Bucket,
+    device: str,
+    *,
+    graph: bool,
 ) -> list[Guard]:
     guards = [
         Guard(subject=path, fact="type", expected="Tensor"),
         Guard(subject=path, fact="dtype", expected=leaf.dtype),
-        Guard(subject=path, fact="device", expected="cpu"),
+        Guard(subject=path, fact="device", expected=device),
         Guard(subject=path, fact="rank", expected=len(leaf.shape)),
     ]
     read_here = {s.axis: s.name for s in symbols if s.input == leaf.index}

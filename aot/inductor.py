@@ -38,6 +38,13 @@ OPTIONS: Final[Mapping[str, object]] = {
 }
 
 
+CUDA_OPTIONS: Final[Mapping[str, object]] = {
+    "aot_inductor.embed_kernel_binary": True,  # the kernels are in the library, not beside it
+    # What is left to the host is calling kernels: any processor of the architecture may do that.
+    "cpp.simdlen": 1,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class LibraryFiles:
     """What came out of a compilation.
@@ -78,13 +85,14 @@ def compile_graph(
     import torch._inductor as inductor
 
     options = {
-        **OPTIONS,
-        **extra,
+        **_options(target, extra),
         "aot_inductor.output_path": str(folder),
-        "cpp.cxx": (str(toolchain.driver(cache)),),
-        "cpp.march": march(target),
+        "cpp.cxx": (str(toolchain.driver(cache, march(target))),),
     }
     log = io.StringIO()
+    if target.device == "cuda":
+        # Kernels are kept by name for the whole process, and every graph has a `triton_poi_fused_0`.
+        torch._inductor.codecache.CudaKernelParamCache.cache_clear()
     try:
         with (
             torch.no_grad(),
@@ -129,8 +137,10 @@ def _serial_where_small() -> Iterator[None]:
         kernel.decide_parallel_depth = decide
 
 
-def vector_flags() -> str:
-    """Return the compiler flags of the vector instruction set that Inductor picks on this machine."""
+def vector_flags(target: Target) -> str:
+    """Return the compiler flags of the vector instruction set that Inductor picks for a target."""
+    if target.device == "cuda":
+        return ""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     isa = pick_vec_isa()
@@ -139,8 +149,17 @@ def vector_flags() -> str:
 
 def describe_options(target: Target, extra: Mapping[str, object]) -> dict[str, str]:
     """Return the options as text, for the manifest and for cache keys."""
-    options = {name: str(value) for name, value in {**OPTIONS, **extra}.items()}
-    return {**options, "cpp.march": march(target)}
+    options = {name: str(value) for name, value in _options(target, extra).items()}
+    return {**options, "march": march(target)}
+
+
+def _options(target: Target, extra: Mapping[str, object]) -> dict[str, object]:
+    """Return all options that this torch has; it is older than some of them."""
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    options = {**OPTIONS, **(CUDA_OPTIONS if target.device == "cuda" else {})}
+    return {**{name: value for name, value in options.items() if name in known}, **extra}
 
 
 def _collect(made: list[Any], where: str) -> LibraryFiles:

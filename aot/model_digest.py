@@ -22,7 +22,7 @@ def model_digest(module: torch.nn.Module, calls: Iterable[Call]) -> str:
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 digest.update(f"{leaf.dtype} {tuple(leaf.shape)}".encode())
-                digest.update(tensor_bytes(leaf.detach().contiguous()))
+                digest.update(tensor_bytes(leaf.detach().contiguous().cpu()))
             else:
                 digest.update(repr(leaf).encode())
     return digest.hexdigest()

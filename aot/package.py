@@ -27,7 +27,7 @@ class Part:
     """One variant with its bytes.
 
     Attributes:
-        id, form, bucket, guards, outputs, target, options: as in Variant.
+        id, form, bucket, guards, outputs, target, device, cuda_graph, options: as in Variant.
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
@@ -50,6 +50,8 @@ class Part:
     operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
+    device: str = "cpu"
+    cuda_graph: bool = False
     options: dict[str, str]
 
 
@@ -162,6 +164,8 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         operators=part.operators,
         reference=reference,
         target=part.target,
+        device=part.device,
+        cuda_graph=part.cuda_graph,
         options=part.options,
     )
 

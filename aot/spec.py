@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-MODES = ("default",)
+MODES = ("default", "reduce-overhead", "max-autotune")
 VALUE_TYPES = (type(None), bool, int, float, str)
 
 
@@ -37,8 +38,12 @@ class Spec:
             values to compile for; one variant for each.
         optional: the parameters to compile for both what the example has and None.
         source: where the model came from, for the manifest.
-        targets: where the variants are to run: "cpu".
-        mode: how hard to search for fast code; "default" takes the compiler's own choices.
+        targets: where the variants are to run: "cpu", "cuda" for the GPU of the machine that builds, or
+            "cuda-sm_90" for that architecture only. For CUDA the model and the example calls are moved
+            to the GPU.
+        mode: how hard to search for fast code: "default" takes the compiler's own choices;
+            "reduce-overhead" lets CUDA variants replay CUDA graphs; "max-autotune" measures what there
+            is to choose from, with and without graphs, and keeps the quickest that is right.
         emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
             instead of once for a fused kernel: nearer to eager, and slower.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
@@ -81,8 +86,12 @@ class Spec:
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
         for target in self.targets or ("none",):
-            if target != "cpu":
-                raise SpecError("build.targets", found=target, expected="cpu")
+            if not (target in ("cpu", "cuda") or re.fullmatch(r"cuda-sm_[0-9]+", str(target))):
+                expected = "cpu, cuda or cuda-sm_XX"
+                raise SpecError("build.targets", found=target, expected=expected)
+        if self.mode == "max-autotune" and "cpu" in self.targets:
+            expected = "default, or reduce-overhead, where cpu is among the targets"
+            raise SpecError("build.mode", found=self.mode, expected=expected)
         for name in self.optional:
             if not isinstance(name, str):
                 found = repr(name)

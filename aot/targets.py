@@ -7,6 +7,7 @@ from typing import Final
 from ..formats import cpu
 from ..formats.guard import HOST, Guard
 from ..formats.target import Target
+from .errors import ToolError
 
 # The x86-64 psABI's micro-architecture levels, by the features Linux names for them.
 LEVELS: Final = {
@@ -26,8 +27,17 @@ _FEATURES: Final = {
 }
 
 
+CUDA_BASE: Final = "x86-64-v2"  # what the host's part of a CUDA library needs of a processor
+
+
 def resolve(name: str) -> Target:
-    """Return the target that a spec's name stands for on this machine."""
+    """Return the target that a spec's name stands for on this machine.
+
+    Raises:
+        ToolError: it is for a GPU that this machine does not have: kernels are tuned on the GPU itself.
+    """
+    if name.startswith("cuda"):
+        return _cuda(name)
     arch = platform.machine()
     if arch != "x86_64":
         return Target(device=name, arch=arch, isa="native")
@@ -42,6 +52,8 @@ def resolve(name: str) -> Target:
 
 def march(target: Target) -> str:
     """Return what the C++ compiler takes as `-march=` for the target."""
+    if target.device == "cuda":
+        return CUDA_BASE if target.arch == "x86_64" else "native"
     return target.isa
 
 
@@ -55,22 +67,52 @@ def host_guards(target: Target, library: bytes, compiler_flags: str) -> tuple[Gu
     """
     import torch
 
-    return (
-        Guard(subject=HOST, fact="os", expected=platform.system().lower()),
-        Guard(subject=HOST, fact="arch", expected=target.arch),
-        Guard(subject=HOST, fact="isa", expected=_features(target, compiler_flags)),
-        Guard(subject=HOST, fact="glibc", expected=_glibc(library)),
-        Guard(subject=HOST, fact="torch", expected=torch.__version__.split("+")[0]),
+    facts: dict[str, object] = {
+        "os": platform.system().lower(),
+        "arch": target.arch,
+        "isa": _features(march(target), compiler_flags),
+        "glibc": _glibc(library),
+        "torch": torch.__version__.split("+")[0],
+    }
+    if target.device == "cuda":
+        cuda = str(torch.version.cuda)
+        # Within a major version, kernels run on every driver of it.
+        facts |= {"gpu": target.isa, "cuda": cuda, "driver": f"{cuda.split('.')[0]}.0"}
+    return tuple(
+        Guard(subject=HOST, fact=name, expected=expected) for name, expected in facts.items()
     )
 
 
-def _features(target: Target, compiler_flags: str) -> list[str]:
-    if target.isa not in LEVELS:
+def _cuda(name: str) -> Target:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ToolError(
+            f"target {name!r}",
+            found="no GPU that torch can use",
+            expected="one of the target's architecture",
+            tip="build on a machine with that GPU: kernels are measured and tuned on it",
+        )
+    major, minor = torch.cuda.get_device_capability()
+    target = Target(device="cuda", arch=platform.machine(), isa=f"sm_{major}{minor}")
+    if name not in ("cuda", str(target)):
+        found = f"{torch.cuda.get_device_name()}, {target}"
+        raise ToolError(
+            f"target {name!r}",
+            found=found,
+            expected=name,
+            tip="build on a machine with that GPU, or for the target 'cuda': the one that is here",
+        )
+    return target
+
+
+def _features(level_name: str, compiler_flags: str) -> list[str]:
+    if level_name not in LEVELS:
         return sorted(cpu.features())  # compiled for exactly this processor
     needed: set[str] = set()
     for level, features in LEVELS.items():
         needed.update(features)
-        if level == target.isa:
+        if level == level_name:
             break
     for flag in re.findall(r"-m(\S+)", compiler_flags):
         if not flag.startswith(("arch=", "tune=")):

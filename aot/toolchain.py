@@ -49,19 +49,25 @@ def version() -> str:
     return done.stdout.splitlines()[0]
 
 
-def driver(folder: Path) -> Path:
+def driver(folder: Path, march: str) -> Path:
     """Return the path of a compiler driver that Inductor calls in the compiler's place.
 
     It leaves the path in $TCBUILD_PREFIX out of what the compiler writes, so that the same graph gives
     the same bytes in any folder; and it links libstdc++ by name, since a library that leaves it to be
-    found later may bind to another copy. It always lies at the same place in `folder`, since Inductor
-    keeps precompiled headers by the compiler's path.
+    found later may bind to another copy. Where Inductor asks for the processor of this machine, it asks
+    for `march` instead. It always lies at the same place in `folder`, since Inductor keeps precompiled
+    headers by the compiler's path.
     """
     kind = "clang++" if "clang" in Path(compiler()).name else "g++"
     text = f"""#!/bin/sh
 link=
 for argument in "$@"; do
-    [ "$argument" = -shared ] && link="-Wl,--no-as-needed -lstdc++ -Wl,--as-needed"
+    shift
+    case $argument in
+        -shared) link="-Wl,--no-as-needed -lstdc++ -Wl,--as-needed" ;;
+        -march=native) argument={shlex.quote(f"-march={march}")} ;;
+    esac
+    set -- "$@" "$argument"
 done
 exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhere}}=." $link
 """

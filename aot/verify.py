@@ -29,6 +29,7 @@ from ..formats.variant import LIBRARY, Variant
 from . import structure
 from .errors import VerifyError, relayed
 from .numerics import Verdict, equal, judge
+from .placement import Placement, call_on
 from .spec import Call
 
 Inputs = Callable[[str, Mapping[str, int]], Call]
@@ -82,6 +83,7 @@ def verify(
         artifact.check()
         folder = Path(made)
         requests = list(_requests(artifact.manifest, tune or {}))
+        placement = Placement(module) if module is not None else None
         calls = [
             _save_inputs(module, request, inputs, folder) if module and inputs else None
             for request in requests
@@ -95,8 +97,8 @@ def verify(
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
             model: tuple[dict[str, object], ...] = ()
-            if module is not None and call is not None:
-                model = _model_answers(module, call, variant)
+            if placement is not None and call is not None:
+                model = _model_answers(placement.on(variant.device), call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
     return tuple(rows)
 
@@ -224,7 +226,7 @@ def _save_inputs(
     leaves = structure.leaves(module.forward, (args, kwargs))
     tensors = [structure.dense(t.detach()) for t in leaves if isinstance(t, torch.Tensor)]
     request["inputs"] = f"{request['id']}.safetensors"
-    saved = {str(i): tensor.contiguous().clone() for i, tensor in enumerate(tensors)}
+    saved = {str(i): tensor.cpu().contiguous().clone() for i, tensor in enumerate(tensors)}
     save_file(saved, folder / request["inputs"])
     return args, kwargs
 
@@ -256,13 +258,20 @@ def _model_answers(
     Raises:
         StructureError: the model returns another structure than the one captured.
     """
+    call = call_on(call, module, variant.device)
     if variant.state:
         module = copy.deepcopy(module)
     answers = []
     for _ in range(2):
         args, kwargs = copy.deepcopy(call) if variant.written else call
         with torch.no_grad():
-            answers.append(dict(flatten(module(*args, **kwargs), variant.outputs, "output")))
+            leaves = dict(flatten(module(*args, **kwargs), variant.outputs, "output"))
+        answers.append(
+            {
+                path: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+                for path, leaf in leaves.items()
+            }
+        )
     return tuple(answers)
 
 

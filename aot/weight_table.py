@@ -81,7 +81,13 @@ class WeightTable:
         aliases = {}
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
-            key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+            key = (
+                str(tensor.device),
+                tensor.data_ptr(),
+                tensor.dtype,
+                tuple(tensor.shape),
+                tensor.stride(),
+            )
             if tensor.numel() and first.setdefault(key, name) != name:
                 aliases[name] = first[key]
         return aliases
@@ -97,14 +103,16 @@ def _weight(tensor: torch.Tensor, role: str) -> Weight:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():
-        return one.shape == other.shape and one.dtype == other.dtype
-    same_form = one.shape == other.shape and one.dtype == other.dtype
-    return same_form and one.stride() == other.stride() and torch.equal(one, other)
+    if one.shape != other.shape or one.dtype != other.dtype or one.stride() != other.stride():
+        return False
+    if one.device == other.device:
+        return one.data_ptr() == other.data_ptr() or torch.equal(one, other)
+    return torch.equal(one.cpu(), other.cpu())
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.permute(axes(structure.tensor_layout(tensor), tensor.dim())).contiguous()
+    tensor = tensor.permute(axes(structure.tensor_layout(tensor), tensor.dim()))
+    return tensor.contiguous().cpu()
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

@@ -27,6 +27,7 @@ SIZES: Final = range(2, 65)
 TOO_LARGE: Final = 65
 SAMPLE_SECONDS: Final = 0.001  # a sample is as many calls as take about this long
 
+CPU: Final = torch.device("cpu")
 MODES: Final[dict[str, Callable[[], Any]]] = {
     "inference_mode": torch.inference_mode,
     "no_grad": torch.no_grad,
@@ -127,7 +128,7 @@ def bare_runner(path: Path, variant: str | None) -> program.Run:
     with Artifact(path) as artifact:
         records = {record.id: record for record in artifact.manifest.variants}
         record = records[str(variant)]
-        loaded = program.load(record, artifact, weights.load(artifact), State([], {}))
+        loaded = program.load(record, artifact, weights.load(artifact), State([], {}), CPU)
         KEPT.append(loaded)  # it holds the weights that the library reads
         return loaded.run
 

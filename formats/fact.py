@@ -160,7 +160,11 @@ def _fact(subject: str, form: Form, meaning: str) -> Fact:
 FACTS: Final[Mapping[str, Fact]] = {
     "type": _fact(TENSOR, TEXT, "its class; `Tensor` for plain tensors and parameters"),
     "dtype": _fact(TENSOR, TEXT, "its dtype as torch prints it, without the module"),
-    "device": _fact(TENSOR, TEXT, "the type of its device: `cpu`, `cuda`"),
+    "device": _fact(
+        TENSOR,
+        TEXT,
+        "the type of its device, `cpu` or `cuda`; of CUDA the one that the artifact is loaded for",
+    ),
     "rank": _fact(TENSOR, COUNT, "how many axes it has"),
     "size": _fact(TENSOR, SIZE, "the size of axis `axis`"),
     "layout": _fact(TENSOR, LAYOUT, "it is dense, with its axes in this order in memory"),
@@ -179,9 +183,15 @@ FACTS: Final[Mapping[str, Fact]] = {
         COUNT,
         "how many torch modes, function transforms and levels of forward AD are active",
     ),
+    "matmul_precision": _fact(PROCESS, TEXT, "how float32 matrix products round: `highest`"),
     "torch": _fact(HOST, TEXT, "torch's version without its local part: `2.13.0`"),
     "os": _fact(HOST, TEXT, "the system in lower case: `linux`"),
     "arch": _fact(HOST, TEXT, "the processor, as `platform.machine()` names it"),
     "isa": _fact(HOST, NAMES, "the processor's features, as Linux names them"),
     "glibc": _fact(HOST, AT_LEAST, "the C library's version"),
+    "gpu": _fact(
+        HOST, TEXT, "the architecture of the GPU that the artifact is loaded for: `sm_90`"
+    ),
+    "cuda": _fact(HOST, TEXT, "the CUDA version that torch was built with: `13.0`"),
+    "driver": _fact(HOST, AT_LEAST, "the newest CUDA version that the GPU's driver supports"),
 }

@@ -19,5 +19,6 @@ class Target:
     isa: str
 
     def __str__(self) -> str:
-        isa = self.isa if self.isa.startswith("x86-64") else f"{self.arch}-{self.isa}"
+        named = self.device == "cuda" or self.isa.startswith("x86-64")
+        isa = self.isa if named else f"{self.arch}-{self.isa}"
         return f"{self.device}-{isa}"

@@ -42,6 +42,8 @@ class Variant:
             is what `tcbuild verify` holds the variant against. It takes the same constants
             and more.
         target: where it may run; None for a graph.
+        device: the type of device that its tensors are on: "cpu" or "cuda"; a library's target's.
+        cuda_graph: whether its calls are captured into CUDA graphs and replayed.
         options: the compiler's options it was made with, as text, for people to read.
     """
 
@@ -60,4 +62,6 @@ class Variant:
     operators: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     target: Target | None = None
+    device: str = "cpu"
+    cuda_graph: bool = False
     options: dict[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from .text import is_file_name, is_label
 from .variant import FILES, GRAPH, LIBRARY, Variant
 
 MAX_GUARDS: Final = 1 << 16  # of one variant
+DEVICES: Final = ("cpu", "cuda")
 
 # A library takes what it gets: whatever is not guarded is read wrongly, or beyond its end.
 REQUIRED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -52,6 +53,7 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
     if (variant.form == LIBRARY) != (variant.target is not None):
         found = "no target" if variant.target is None else "a target"
         raise ManifestError(where, found=found, expected="a target for a library only")
+    _check_device(variant, where)
     dims = frozenset(symbol.name for symbol in signature.symbols)
     _check_bucket(variant.bucket, dims, f"{where}: bucket")
     _check_guards(variant, signature, dims, where)
@@ -60,6 +62,22 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
     _check_padding(variant, signature, where)
     for path, leaf in check_tree(variant.outputs, "output", where):
         check_leaf(leaf, dims, inputs, f"{where}: {path}")
+
+
+def _check_device(variant: Variant, where: str) -> None:
+    device = variant.target.device if variant.target is not None else variant.device
+    if variant.device != device or device not in DEVICES:
+        found, expected = f"device {show(variant.device)}", " or ".join(map(show, DEVICES))
+        if variant.target is not None:
+            expected = f"{expected}, as its target"
+        raise ManifestError(where, found=found, expected=expected)
+    if variant.cuda_graph and device != "cuda":
+        found = f"a CUDA graph on device {show(device)}"
+        raise ManifestError(where, found=found, expected='"cuda"')
+    if variant.form == LIBRARY and device == "cuda":
+        facts = {item.fact for item in variant.guards if item.subject == fact.HOST}
+        if "gpu" not in facts:
+            raise ManifestError(where, found="no guard on host.gpu", expected="one")
 
 
 def _check_state(variant: Variant, inputs: int, where: str) -> None:
@@ -106,6 +124,10 @@ def _check_guards(variant: Variant, signature: Signature, dims: frozenset[str], 
         place = f"{where}: guard {show(item.name)}"
         guard.check(item, place)
         _check_subject(item, leaves, dims, place)
+        if item.fact == "device" and item.expected != variant.device:
+            found = f"{show(item.expected)} in the guard"
+            expected = f"{show(variant.device)}, the variant's device"
+            raise ManifestError(place, found=found, expected=expected)
         there.add((item.subject, item.fact, item.axis))
     for needed in _required(variant.form, leaves):
         if (needed.subject, needed.fact, needed.axis) not in there:

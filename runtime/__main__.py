@@ -7,7 +7,7 @@ import torch
 
 from ..formats.errors import TcbuildError
 from ..formats.variant import LIBRARY
-from . import samples
+from . import devices, samples
 from .load import load
 
 
@@ -21,12 +21,14 @@ def main(argv: list[str]) -> int:
         model = load(argv[0], on_miss="raise")
         print(f"{argv[0]}: loaded in {(time.perf_counter() - start) * 1e3:.1f} ms")
         for variant in model.manifest.variants:
-            if variant.form == LIBRARY:
-                call = samples.draw(model.manifest, variant)
+            if variant.form == LIBRARY and variant.device == model.device.type:
+                call = samples.draw(model.manifest, variant, device=model.device)
                 with torch.inference_mode():
                     model(*call.args, **call.kwargs)
+                    devices.synchronize(model.device)
                     start = time.perf_counter()
                     model(*call.args, **call.kwargs)
+                    devices.synchronize(model.device)
                 sizes = ", ".join(f"{name}={size}" for name, size in call.dims.items())
                 took = (time.perf_counter() - start) * 1e3
                 print(f"  {variant.id}: answered {sizes or 'a call'} in {took:.2f} ms")

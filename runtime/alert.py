@@ -15,24 +15,28 @@ MAX_KINDS: Final = 256  # of misses that are told apart
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """A call was not answered by a compiled variant.
+    """A call was not answered by a compiled variant, or not as it was built to be.
 
     Attributes:
         model: name of the artifact's model.
-        guards: what refused: `ids.size(0)`. Misses are counted and rate-limited by it.
-        reason: one line with each of these guards and both of its values.
+        kind: "miss", or "trouble": a variant answers, slower than it should.
+        guards: what refused: `ids.size(0)`; of trouble, what it is with: `cuda_graph`. Alerts are
+            counted and rate-limited by it.
+        reason: one line with each of these guards and both of its values; of trouble, what happened.
         served_by: "fallback module", "embedded graph", or "nothing": the call raised.
-        count: how many misses on these guards there were so far.
+        count: how many there were of these so far.
     """
 
     model: str
+    kind: str = "miss"
     guards: str
     reason: str
     served_by: str
     count: int
 
     def __str__(self) -> str:
-        return f"{self.model}: miss, served by {self.served_by}: {self.reason} (seen {self.count}x)"
+        told = f"{self.model}: {self.kind}, served by {self.served_by}"
+        return f"{told}: {self.reason} (seen {self.count}x)"
 
 
 class Alerter:
@@ -47,19 +51,34 @@ class Alerter:
         self._callback = callback
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
-        self._logged: dict[str, float] = {}
+        self._troubles: dict[str, int] = {}
+        self._logged: dict[tuple[str, str], float] = {}
 
     def miss(self, guards: str, reason: str, served_by: str) -> None:
         """Tell the operator of one miss."""
+        self._tell("miss", guards, reason, served_by, self._counts)
+
+    def trouble(self, what: str, reason: str, served_by: str) -> None:
+        """Tell the operator that a variant answers, but not as it was built to."""
+        self._tell("trouble", what, reason, served_by, self._troubles)
+
+    def _tell(
+        self, kind: str, guards: str, reason: str, served_by: str, counts: dict[str, int]
+    ) -> None:
         with self._lock:
-            key = guards if guards in self._counts or len(self._counts) < MAX_KINDS else "other"
-            self._counts[key] = count = self._counts.get(key, 0) + 1
+            key = guards if guards in counts or len(counts) < MAX_KINDS else "other"
+            counts[key] = count = counts.get(key, 0) + 1
             now = time.monotonic()
-            due = now - self._logged.get(key, -EVERY_SECONDS) >= EVERY_SECONDS
+            due = now - self._logged.get((kind, key), -EVERY_SECONDS) >= EVERY_SECONDS
             if due:
-                self._logged[key] = now
+                self._logged[kind, key] = now
         alert = Alert(
-            model=self._model, guards=key, reason=reason, served_by=served_by, count=count
+            model=self._model,
+            kind=kind,
+            guards=key,
+            reason=reason,
+            served_by=served_by,
+            count=count,
         )
         if due:
             logger.warning("%s", alert)

@@ -3,29 +3,36 @@
 import os
 import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from .errors import LibraryError
 
+Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
+
 _NOTHING = torch.empty(0)
+_CPU = torch.device("cpu")
 
 
 class Library:
-    """A loaded library on the CPU, with constants bound from outside.
+    """A loaded library on one device, with constants bound from outside.
 
     `run` takes the input tensors as a list and returns the outputs as a list. It checks nothing: every
     wrong input is a wrong answer or a crash, so it is called behind guards only.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], device: torch.device = _CPU) -> None:
         """Load the library.
+
+        On CUDA it takes no locks and records no events of its own, so that it can be captured into a
+        graph: `run` holds the GIL from beginning to end, which keeps calls apart.
 
         Raises:
             LibraryError: the system's loader refuses it.
         """
         try:
-            self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(os.fspath(path), 1)
+            self._runner = _runner(os.fspath(path), device)
         except RuntimeError as error:
             raise LibraryError(
                 path,
@@ -36,7 +43,7 @@ class Library:
         self._bound: list[torch.Tensor] = []
         # `run` outlives this object where somebody keeps it, and the runner lives as long as that.
         weakref.finalize(self._runner, _let_go, self._bound).atexit = False
-        self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = self._runner.run
+        self.run: Run = _on(device, self._runner.run)
 
     def constants(self) -> frozenset[str]:
         """Return the library's names of the constants it needs."""
@@ -82,6 +89,29 @@ class Library:
         needed = {name: tensors[name].detach() for name in self.constants()}
         self._bound.extend(needed.values())
         return needed
+
+
+def _runner(path: str, device: torch.device) -> Any:
+    if device.type == "cpu":
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
+    cuda: Any = torch._C._aoti.AOTIModelContainerRunnerCuda
+    no_kernels_beside_it, single_threaded = "", True
+    return cuda(path, 1, str(device), no_kernels_beside_it, single_threaded)
+
+
+def _on(device: torch.device, run: Run) -> Run:
+    """Return `run` with the device as the thread's current one, whose stream the library takes."""
+    if device.type == "cpu":
+        return run
+    current, index = torch._C._cuda_getDevice, device.index
+
+    def on_device(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        if current() == index:
+            return run(tensors)
+        with torch.cuda.device(index):
+            return run(tensors)
+
+    return on_device
 
 
 def _let_go(bound: list[torch.Tensor]) -> None:

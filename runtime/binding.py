@@ -6,7 +6,7 @@ reading out as one straight function, for calls like ones that were accepted bef
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,13 +61,17 @@ class Binder:
 
 
 def compile_lookup(
-    signature: Signature, memo: Mapping[Any, Any], training: Callable[[], bool]
+    signature: Signature,
+    memo: Mapping[Any, Any],
+    training: Callable[[], bool],
+    more: Sequence[Callable[[], object]] = (),
 ) -> Lookup:
     """Return a function with the model's own parameters that finds what `memo` has for a call.
 
     The key is the size of each symbol's axis, then the settings of the thread that are no part of a
     tensor check: grad mode, default dtype, deterministic algorithms, function modes, forward
-    differentiation; and whether the fallback module is in training mode. The function returns None
+    differentiation; whether the fallback module is in training mode; and what the functions of `more`
+    return, which are further settings that guards look at. The function returns None
     where the memo has nothing or the structure differs in a way it looks at; it raises whatever a call
     of another structure makes it run into.
     """
@@ -82,6 +86,7 @@ def compile_lookup(
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
     state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()", "_tcb_modes()"]
     state += ["_tcb_forward_ad._current_level", "_tcb_training()"]
+    state += [f"{writer.constant(setting)}()" for setting in more]
     body = [
         *writer.lines,
         f"_tcb_found = _tcb_memo.get(({', '.join([*sizes, *state])}))",
@@ -109,7 +114,10 @@ def compile_lookup(
 
 
 def memo_key(
-    signature: Signature, tensors: tuple[torch.Tensor, ...], training: bool
+    signature: Signature,
+    tensors: tuple[torch.Tensor, ...],
+    training: bool,
+    more: Sequence[Callable[[], object]] = (),
 ) -> tuple[object, ...]:
     """Return the key that a lookup uses for a call with these tensors in this thread."""
     sizes = [tensors[symbol.input].shape[symbol.axis] for symbol in signature.symbols]
@@ -121,6 +129,7 @@ def memo_key(
         modes.function_modes(),
         modes.forward_ad._current_level,
         training,
+        *[setting() for setting in more],
     )
 
 

@@ -40,6 +40,7 @@ class Dispatcher:
 
     Attributes:
         manifest: the artifact's table of contents.
+        device: where the model runs; the calls' tensors are there.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Dispatcher:
         alerter: Alerter,
         weights: WeightSets,
         state: State,
+        device: torch.device,
     ) -> None:
         self.manifest = manifest
+        self.device = device
         self._programs = tuple(programs)
         self._embedded = tuple(embedded)
         self._fallback = fallback
@@ -65,8 +68,10 @@ class Dispatcher:
         self._training = _training(fallback)
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
+        facts = {guard.fact for program in programs for guard in program.guards}
+        self._more = (torch.get_float32_matmul_precision,) if "matmul_precision" in facts else ()
         self._lookups: list[Lookup] = [
-            compile_lookup(signature, memo, self._training)
+            compile_lookup(signature, memo, self._training, self._more)
             for signature, memo in zip(manifest.signatures, self._memos, strict=True)
         ]
         self._lock = threading.Lock()
@@ -104,6 +109,7 @@ class Dispatcher:
             misses=self._alerter.counts(),
             fallbacks={name: counter.read() for name, counter in self._served.items()},
             padded={p.variant.id: p.padding.read() for p in self._programs if p.variant.pad},
+            graphs={p.variant.id: p.graphs.read() for p in self._programs if p.graphs is not None},
         )
 
     def warmup(self) -> None:
@@ -115,7 +121,7 @@ class Dispatcher:
 
         def run() -> None:
             for program in self._programs:
-                call = samples.draw(self.manifest, program.variant)
+                call = samples.draw(self.manifest, program.variant, device=program.device)
                 with torch.inference_mode():
                     program.measure(call.tensors)
 
@@ -156,7 +162,8 @@ class Dispatcher:
     def _remember(self, choice: Choice) -> None:
         """Let the next call like this one skip the guards."""
         index = choice.program.variant.signature
-        key = memo_key(self.manifest.signatures[index], choice.tensors, self._training())
+        signature = self.manifest.signatures[index]
+        key = memo_key(signature, choice.tensors, self._training(), self._more)
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())

@@ -19,7 +19,7 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
 
     Raises:
         StateError: naming the first weight, or the first plain Python value among its attributes, that
-            differs: both are constants of the compiled programs.
+            differs: both are constants of the compiled programs; or that is on another device.
     """
     if not isinstance(module, torch.nn.Module):
         return
@@ -27,6 +27,13 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
     own = named_tensors(module)
     for name, weight in weights.items():
         mine = own.get(name)
+        if mine is not None and mine.device != weight.device:
+            raise StateError(
+                f"fallback module of {manifest.name}: {name}",
+                found=f"on {mine.device}",
+                expected=f"on {weight.device}, the device that the artifact is loaded for",
+                tip=f"move the module there: module.to({str(weight.device)!r})",
+            )
         if mine is not None and not _equal(mine.detach(), weight):
             raise StateError(
                 f"fallback module of {manifest.name}: {name}",
@@ -63,5 +70,4 @@ def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
 def _equal(mine: torch.Tensor, weight: torch.Tensor) -> bool:
     if mine.shape != weight.shape or mine.dtype != weight.dtype:
         return False
-    mine = mine.to(weight.device)
     return torch.equal(mine, weight) or torch.allclose(mine, weight, rtol=0, atol=0, equal_nan=True)

@@ -4,6 +4,7 @@ import functools
 import os
 import platform
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -11,24 +12,28 @@ from ..formats import cpu
 from ..formats.guard import HOST
 from ..formats.manifest import Manifest
 from ..formats.variant import LIBRARY, Variant
+from . import devices
 from .errors import HostError
 
 
 @functools.cache
-def observe() -> Mapping[str, object]:
-    """Return the host's facts by name, with the types that guards expect."""
+def observe(device: torch.device) -> Mapping[str, object]:
+    """Return the facts of this host, with `device`, by name, with the types that guards expect."""
     return {
         "torch": torch.__version__.split("+")[0],
         "os": platform.system().lower(),
         "arch": platform.machine(),
         "isa": cpu.features(),
         "glibc": _glibc(),
+        **_gpu(device),
     }
 
 
-def refusals(variant: Variant) -> list[str]:
+def refusals(variant: Variant, device: torch.device) -> list[str]:
     """Return one line for each host guard of the variant that this host does not meet."""
-    facts = observe()
+    if variant.device != device.type:
+        return [f"device: expected {variant.device}, found {devices.name(device)}"]
+    facts = observe(device)
     return [
         guard.refusal(_shown(guard.expected, facts[guard.fact]), {})
         for guard in variant.guards
@@ -36,16 +41,17 @@ def refusals(variant: Variant) -> list[str]:
     ]
 
 
-def usable(manifest: Manifest, where: str) -> list[Variant]:
-    """Return the variants that may run here, in order; checked before any native code is loaded.
+def usable(manifest: Manifest, device: torch.device, where: str) -> list[Variant]:
+    """Return the variants that may run on the device, in order; checked before native code is loaded.
 
     Raises:
         HostError: none of the libraries may; the message has both values of each guard that refuses.
     """
-    refused = {variant.id: refusals(variant) for variant in manifest.variants}
+    refused = {variant.id: refusals(variant, device) for variant in manifest.variants}
     found = [variant for variant in manifest.variants if not refused[variant.id]]
     if not any(variant.form == LIBRARY for variant in found):
-        lines = {line for lines in refused.values() for line in lines}
+        libraries = [variant for variant in manifest.variants if variant.form == LIBRARY]
+        lines = {line for variant in libraries for line in refused[variant.id]}
         raise HostError(where, found=_summary(lines), expected="a host that its guards accept")
     return found
 
@@ -59,6 +65,21 @@ def _shown(expected: object, actual: object) -> object:
     if isinstance(expected, list | tuple) and isinstance(actual, frozenset):
         return f"a host without {' '.join(sorted(set(expected) - actual))}"
     return actual
+
+
+def _gpu(device: torch.device) -> dict[str, str]:
+    """Return the facts of a GPU; "none", and version 0, where there is none."""
+    found = torch.cuda.device_count() if device.type == "cuda" else 0
+    if device.index is None or device.index >= found:
+        return {"gpu": "none", "cuda": torch.version.cuda or "none", "driver": "0"}
+    major, minor = torch.cuda.get_device_capability(device)
+    private: Any = torch._C
+    version = private._cuda_getDriverVersion()
+    return {
+        "gpu": f"sm_{major}{minor}",
+        "cuda": torch.version.cuda or "none",
+        "driver": f"{version // 1000}.{version % 1000 // 10}",
+    }
 
 
 def _glibc() -> str:

@@ -8,11 +8,11 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
+from . import devices, host, operators, program, weights
 from . import fallback as fallbacks
-from . import host, operators, program, weights
 from .alert import Alert, Alerter
+from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
-from .errors import HostError
 from .state import State
 from .weight_sets import WeightSets
 
@@ -20,28 +20,36 @@ from .weight_sets import WeightSets
 def load(
     path: str | os.PathLike[str],
     *,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     fallback: Callable[..., Any] | None = None,
     on_miss: str = FALLBACK,
     on_alert: Callable[[Alert], None] | None = None,
     check_weights: bool = True,
+    borrow_inputs: bool = False,
+    borrow_outputs: bool = False,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
 
     Args:
         path: of the `.tcb` file.
-        device: where to run.
+        device: where to run: "cpu", "cuda:1"; where left out, the kind of device that the artifact is
+            for. On CUDA the calls' tensors, the weights and the fallback module are on that GPU.
         fallback: what answers a call that no variant accepts: the module that the artifact was built
             from, with the same weights. Buffers that the model writes to are shared with it. Without
             it the embedded graph answers, where it can.
         on_miss: "fallback", or "raise" to get a MissError for each such call.
         on_alert: called with an Alert for each miss.
         check_weights: hold all weights against their checksum; False leaves pages unread until used.
+        borrow_inputs: the caller keeps its tensors and writes new values into them: a CUDA graph then
+            reads them where they are, instead of from copies.
+        borrow_outputs: what a CUDA graph returns is valid until the next call, which overwrites it:
+            it is then not copied.
 
     Raises:
         FormatError: the file is malformed; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
-        StateError: the fallback module has other weights, or other values among its attributes.
+        StateError: the fallback module has other weights, is on another device, or has other values
+            among its attributes.
         LibraryError: a library does not load.
         OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
@@ -51,23 +59,28 @@ def load(
         raise ValueError(message)
     with Artifact(path) as artifact:
         manifest = artifact.manifest
-        variants = host.usable(manifest, str(path))
-        if torch.device(device).type != "cpu":
-            raise HostError(path, found=f"device {str(device)!r}", expected="'cpu'")
-        operators.check(variants, str(path))
-        tensors = weights.load(artifact, check=check_weights)
+        place = devices.choose(manifest, device)
+        variants = operators.known(host.usable(manifest, place, str(path)), str(path))
+        tensors = weights.on(place, weights.load(artifact, check=check_weights))
         state = State(variants, tensors)
         if fallback is not None:
             fallbacks.check(fallback, manifest, tensors)
             state.attach(fallback)
-        loaded = [program.load(variant, artifact, tensors, state) for variant in variants]
+        alerter = Alerter(manifest.name, on_alert)
+        graphs = GraphOptions(
+            borrow_inputs=borrow_inputs, borrow_outputs=borrow_outputs, alerter=alerter
+        )
+        loaded = [
+            program.load(variant, artifact, tensors, state, place, graphs) for variant in variants
+        ]
     return Dispatcher(
         manifest,
         [program for program in loaded if program.variant.form == LIBRARY],
         [program for program in loaded if program.variant.form == GRAPH],
         fallback=fallback,
         on_miss=on_miss,
-        alerter=Alerter(manifest.name, on_alert),
+        alerter=alerter,
         weights=WeightSets(manifest.weights, tensors, state),
         state=state,
+        device=place,
     )

@@ -7,7 +7,7 @@ import torch
 
 from ..formats.guard import DIMS, PROCESS, Guard
 from ..formats.signature import Signature, Symbol, ValueLeaf
-from . import modes
+from . import devices, modes
 from .miss import Refusal
 from .tensor_check import TensorCheck
 from .weights import dtype_name
@@ -89,7 +89,7 @@ def _tensor(guard: Guard, tensor: torch.Tensor) -> object:
         case "dtype":
             return dtype_name(tensor.dtype)
         case "device":
-            return tensor.device.type
+            return devices.name(tensor.device)
         case "rank":
             return tensor.dim()
         case "size":
@@ -118,6 +118,8 @@ def _process(fact: str) -> object:
             return torch.are_deterministic_algorithms_enabled()
         case "modes":
             return modes.count()
+        case "matmul_precision":
+            return torch.get_float32_matmul_precision()
     return None
 
 

@@ -66,11 +66,12 @@ class Padded:
     def _filler(self, path: str, leaf: TensorLeaf) -> Filler:
         """Return what makes a tensor of a shape whose values are the padding's."""
         dtype: torch.dtype = getattr(torch, leaf.dtype)
+        device = self.program.device
         if self._noise is not None and path not in self.variant.fill:
             noise = self._noise
-            return lambda shape: samples.values(leaf, shape, noise)
+            return lambda shape: samples.values(leaf, shape, noise).to(device)
         value = self.variant.fill.get(path, 0)
-        return lambda shape: torch.full(shape, value, dtype=dtype)
+        return lambda shape: torch.full(shape, value, dtype=dtype, device=device)
 
     def run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Answer a call that the guards have accepted in its padded form."""

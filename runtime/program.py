@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
 from ..formats.container import Artifact
 from ..formats.expression import evaluate
-from ..formats.guard import HOST
+from ..formats.guard import HOST, Guard
 from ..formats.signature import DimLeaf, InputLeaf, Node, TensorLeaf, ValueLeaf
 from ..formats.tree import assemble
 from ..formats.variant import LIBRARY, Variant
-from . import library_files
+from . import devices, library_files
 from .aoti import Library
+from .cuda_graphs import GraphOptions, Graphs
 from .graph_source import Graph
 from .state import State
 from .stats import Counter, Waste
@@ -48,6 +50,8 @@ class Program:
     Attributes:
         variant: its record.
         guards: the guards that depend on the call and the process; the host's have been checked.
+        device: where its tensors are.
+        graphs: what it replays instead of running its library, where it does.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
         padding: what of them was padded up to its bucket.
@@ -55,24 +59,39 @@ class Program:
         result: puts the program's outputs into what the model returns.
     """
 
-    def __init__(self, variant: Variant, bound: Bound, state: State) -> None:
+    def __init__(
+        self,
+        variant: Variant,
+        bound: Bound,
+        state: State,
+        device: torch.device,
+        graphs: Graphs | None = None,
+    ) -> None:
         self.variant = variant
-        self.guards = tuple(guard for guard in variant.guards if guard.subject != HOST)
+        self.device = device
+        self.graphs = graphs
+        self.guards = tuple(
+            _placed(guard, device) for guard in variant.guards if guard.subject != HOST
+        )
         self.hits = Counter()
         self.padding = Waste()
         self.seconds: float | None = None
         self.result = _result(variant.outputs)
         self._bound = bound
+        run = bound.run if graphs is None else graphs.run
         writes = variant.state or variant.written
-        self.run: Run = state.around(variant, bound.run) if writes else bound.run
+        self.run: Run = state.around(variant, run) if writes else run
 
     def measure(self, tensors: Tensors) -> None:
         """Run on a drawn call a few times and keep the median in `seconds`."""
-        self.run(list(tensors))
+        for _ in range(1 if self.graphs is None else 2):
+            self.run(list(tensors))
         took = []
         for _ in range(3):
+            devices.synchronize(self.device)
             began = time.perf_counter()
             self.run(list(tensors))
+            devices.synchronize(self.device)
             took.append(time.perf_counter() - began)
         self.seconds = sorted(took)[1]
 
@@ -85,6 +104,8 @@ class Program:
     def flip(self) -> None:
         """Use the other set of weights from the next call on."""
         self._bound.flip()
+        if self.graphs is not None:
+            self.graphs.drop()
 
     def __call__(self, tensors: Tensors, dims: Mapping[str, int]) -> Any:
         """Answer a call that the guards have accepted, in the model's own types."""
@@ -92,9 +113,14 @@ class Program:
 
 
 def load(
-    variant: Variant, artifact: Artifact, weights: Mapping[str, torch.Tensor], state: State
+    variant: Variant,
+    artifact: Artifact,
+    weights: Mapping[str, torch.Tensor],
+    state: State,
+    device: torch.device,
+    graphs: GraphOptions | None = None,
 ) -> Program:
-    """Load one variant; its host guards have been checked.
+    """Load one variant; its host guards have been checked. Without `graphs`, none are captured.
 
     Raises:
         FormatError: a section is not the one that was recorded.
@@ -103,10 +129,28 @@ def load(
     constants = {name: weights[weight] for name, weight in variant.constants.items()}
     if variant.form == LIBRARY:
         files = library_files.place(artifact, variant.files)
-        library = Library(files[LIBRARY_FILE])
+        library = Library(files[LIBRARY_FILE], device)
         library.bind(constants)
-        return Program(variant, library, state)
-    return Program(variant, Graph(artifact, variant.files[SOURCE_FILE], constants), state)
+        captures = None
+        if variant.cuda_graph and graphs is not None:
+            captures = Graphs(
+                library.run,
+                device,
+                graphs,
+                name=variant.id,
+                state=len(variant.state),
+                written=variant.written,
+            )
+        return Program(variant, library, state, device, captures)
+    graph = Graph(artifact, variant.files[SOURCE_FILE], constants)
+    return Program(variant, graph, state, device)
+
+
+def _placed(guard: Guard, device: torch.device) -> Guard:
+    """Return a guard with the device that the artifact is loaded for in place of the kind of device."""
+    if guard.fact != "device":
+        return guard
+    return replace(guard, expected=devices.name(device))
 
 
 Result = Callable[[Sequence[torch.Tensor], Tensors, Mapping[str, int]], Any]

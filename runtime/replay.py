@@ -30,7 +30,7 @@ from ..formats.errors import TcbuildError
 from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
-from . import samples, weights
+from . import devices, samples, weights
 from .dispatcher import Dispatcher
 from .exact import DoublePrecision, double
 from .graph_source import Graph
@@ -51,11 +51,10 @@ def main(argv: list[str]) -> int:
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
         for name, file in json.loads((folder / "imports.json").read_text(encoding="utf-8")).items():
             _import(name, file)
-        model = load(path, on_miss="raise")
         with Artifact(path) as artifact, torch.inference_mode():
-            stored = weights.load(artifact)
+            loaded = _Loaded(artifact)
             for request in requests:
-                _Replay(artifact, model, stored, request).answer(folder)
+                _Replay(artifact, loaded, request).answer(folder)
     except TcbuildError as error:
         record = {"class": type(error).__name__, "exit_code": error.exit_code}
         record |= {"problem": error.problem, "where": error.where, "tip": error.tip}
@@ -66,32 +65,55 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+class _Loaded:
+    """An artifact on each kind of device that it is for: the model, and weights of its own."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
+        self._models: dict[torch.device, Dispatcher] = {}
+        self._weights: dict[torch.device, Weights] = {}
+
+    def model(self, device: torch.device) -> Dispatcher:
+        if device not in self._models:
+            self._models[device] = load(self._artifact.path, device=device, on_miss="raise")
+        return self._models[device]
+
+    def weights(self, device: torch.device) -> Weights:
+        if device not in self._weights:
+            self._weights[device] = weights.on(device, weights.load(self._artifact))
+        return self._weights[device]
+
+
 class _Replay:
     """One request."""
 
-    def __init__(
-        self, artifact: Artifact, model: Dispatcher, stored: Weights, request: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, artifact: Artifact, loaded: _Loaded, request: Mapping[str, Any]) -> None:
         variants = {variant.id: variant for variant in artifact.manifest.variants}
         self._artifact = artifact
         self._request = request
-        self._stored = stored
         self.variant: Variant = variants[request["variant"]]
+        self._device = devices.choose(artifact.manifest, self.variant.device)
+        self._stored = loaded.weights(self._device)
         self.signature: Signature = artifact.manifest.signatures[self.variant.signature]
-        self._model = load(artifact.path, on_miss="raise") if self.variant.state else model
+        fresh = _Loaded(artifact) if self.variant.state else loaded
+        self._model = fresh.model(self._device)
         self._leaves: dict[str, object] = {}
 
     def answer(self, folder: Path) -> None:
         """Answer the request and write what came out."""
         request, name = self._request, f"result-{self._request['id']}"
         call = samples.draw(
-            self._artifact.manifest, self.variant, request["dims"], seed=request["seed"]
+            self._artifact.manifest,
+            self.variant,
+            request["dims"],
+            seed=request["seed"],
+            device=self._device,
         )
         inputs = call.tensors
         if request["inputs"] is not None:
             saved = load_file(folder / request["inputs"])
             inputs = tuple(
-                samples.in_layout(saved[str(leaf.index)], leaf.layout)
+                samples.in_layout(saved[str(leaf.index)], leaf.layout).to(self._device)
                 for _, leaf in self.signature.tensors()
             )
         args, kwargs = arguments(self.signature, inputs)
@@ -106,7 +128,7 @@ class _Replay:
                 self._by_graph("exact", self.variant.reference, inputs, call.dims, _wide)
         tensors = {key: t for key, t in self._leaves.items() if isinstance(t, torch.Tensor)}
         tensors |= {f"input/{i}": tensor for i, tensor in enumerate(inputs)}
-        plain = {key: tensor.detach().contiguous().clone() for key, tensor in tensors.items()}
+        plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
         save_file(plain, folder / f"{name}.safetensors")
         values = {key: repr(v) for key, v in self._leaves.items() if key not in tensors}
         record = {"answered_by": explanation.variant, "values": values}
@@ -118,7 +140,9 @@ class _Replay:
 
     def _by_noise(self, dims: Mapping[str, int]) -> Callable[[Tensors], Any]:
         """Answer by the variant, with noise wherever the padding may hold anything."""
-        loaded = load_program(self.variant, self._artifact, self._stored, State([], {}))
+        loaded = load_program(
+            self.variant, self._artifact, self._stored, State([], {}), self._device
+        )
         noise = torch.Generator().manual_seed(1)
         padded = Padded(loaded, self.signature, dims, noise)
         return lambda tensors: padded.result(padded.run(list(tensors)), tensors, dims)
@@ -136,7 +160,8 @@ class _Replay:
         own = {name: convert(self._stored[name]) for name in names}
         constants = {slot: own[name] for slot, name in self.variant.constants.items()}
         state = State([self.variant], own)
-        program = Program(self.variant, Graph(self._artifact, source, constants), state)
+        graph = Graph(self._artifact, source, constants)
+        program = Program(self.variant, graph, state, self._device)
         given = tuple(map(convert, inputs))
         self._twice(who, lambda tensors: program(tensors, dims), given, state.tensors)
 

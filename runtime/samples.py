@@ -26,7 +26,12 @@ class Call:
 
 
 def draw(
-    manifest: Manifest, variant: Variant, dims: Mapping[str, int] | None = None, *, seed: int = 0
+    manifest: Manifest,
+    variant: Variant,
+    dims: Mapping[str, int] | None = None,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Call:
     """Draw a call for a variant.
 
@@ -36,12 +41,13 @@ def draw(
         dims: sizes of the dimensions that have a range, or near ones if it serves no such call; what
             is left out gets a small size. A size that the variant pads up is drawn as it is given.
         seed: of the values; the same seed gives the same call.
+        device: where the tensors are to be.
     """
     signature = manifest.signatures[variant.signature]
     sizes = served(variant, dims or {})
     sizes.update({name: dims[name] for name in variant.pad if dims and name in dims})
     generator = torch.Generator().manual_seed(seed)
-    tensors = tuple(_tensor(leaf, sizes, generator) for _, leaf in signature.tensors())
+    tensors = tuple(_tensor(leaf, sizes, generator).to(device) for _, leaf in signature.tensors())
     args, kwargs = arguments(signature, tensors)
     return Call(dims=sizes, tensors=tensors, args=args, kwargs=kwargs)
 

@@ -55,12 +55,15 @@ class Stats:
         padded: of the calls that were padded up to a variant's bucket, how many there were, and the share
             of the padded sizes that was padding, from 0 to 1.
         fallbacks: misses that were answered all the same, by what answered them.
+        graphs: of the variants that replay CUDA graphs, how many were captured, and the bytes of device
+            memory that they hold.
     """
 
     hits: Mapping[str, int]
     misses: Mapping[str, int]
     fallbacks: Mapping[str, int]
     padded: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    graphs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -82,4 +85,6 @@ class Stats:
             lines.extend(f"  {title} {name}: {count}" for name, count in counts.items())
         for name, (count, waste) in self.padded.items():
             lines.append(f"  padded up to {name}: {count}, {waste:.0%} of it padding")
+        for name, (count, held) in self.graphs.items():
+            lines.append(f"  CUDA graphs of {name}: {count}, holding {held / 2**20:.0f} MiB")
         return "\n".join(lines)

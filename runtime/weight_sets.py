@@ -18,6 +18,7 @@ import torch
 from ..formats.container import Artifact
 from ..formats.layout import strides_of
 from ..formats.manifest import Weight, Weights
+from . import devices
 from . import weights as stored
 from .errors import StateError
 from .fallback import named_tensors
@@ -66,9 +67,11 @@ class WeightSets:
             # Readers of the set in use stay on it; the ones that a former swap left on this set end.
             with self._idle:
                 self._idle.wait_for(lambda: self._readers == 0)
+                self._finish()  # calls that were made before the last swap may still be running
                 for name, tensor in new.items():
                     if name not in self._state.tensors:
                         self._spare[name].copy_(tensor)
+                self._finish()
                 for program in programs:
                     if first:
                         program.bind_spare(self._spare)
@@ -78,6 +81,11 @@ class WeightSets:
                         tensor.copy_(new[name])
                     _load(module, new)
             self._current, self._spare = self._spare, self._current
+
+    def _finish(self) -> None:
+        """Wait until the device has done all that was asked of it."""
+        for device in {tensor.device for tensor in self._current.values()}:
+            devices.synchronize(device)
 
 
 def _read(source: Source) -> Mapping[str, torch.Tensor]:
@@ -141,9 +149,9 @@ def _like(
             made[name] = current[name]
         elif name not in record.aliases:
             shape = tuple(weight.shape)
-            made[name] = torch.empty_strided(
-                shape, strides_of(weight.layout, shape), dtype=current[name].dtype
-            )
+            now = current[name]
+            strides = strides_of(weight.layout, shape)
+            made[name] = torch.empty_strided(shape, strides, dtype=now.dtype, device=now.device)
     for name, other in record.aliases.items():
         made.setdefault(name, made[other])
     return made

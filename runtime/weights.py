@@ -45,6 +45,24 @@ def load(artifact: Artifact, *, check: bool = True) -> dict[str, torch.Tensor]:
     return tensors | {name: tensors[stored] for name, stored in weights.aliases.items()}
 
 
+def on(device: torch.device, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights on a device, each copied there once; tied ones are tied there, too.
+
+    What is on the device already is not copied. The source is read page by page, so the host needs no
+    memory for it beyond the mapping.
+    """
+    if device.type == "cpu":
+        return tensors
+    moved: dict[int, torch.Tensor] = {}
+    for tensor in tensors.values():
+        if id(tensor) not in moved:
+            copy = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device
+            )
+            moved[id(tensor)] = copy.copy_(tensor)
+    return {name: moved[id(tensor)] for name, tensor in tensors.items()}
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the dtype as the formats write it: "float32"."""
     return str(dtype).removeprefix("torch.")

@@ -1018,6 +1018,37 @@ def library_without_a_target(parts: Parts) -> bytes:
     return parts.build()
 
 
+@defect(errors.ManifestError, "device 'cuda'", "as its target")
+def library_for_another_device_than_its_target(parts: Parts) -> bytes:
+    parts.variant["device"] = "cuda"
+    return parts.build()
+
+
+@defect(errors.ManifestError, "device 'tpu'", "'cpu' or 'cuda'")
+def unknown_device(parts: Parts) -> bytes:
+    parts.variant["device"] = parts.variant["target"]["device"] = "tpu"
+    return parts.build()
+
+
+@defect(errors.ManifestError, "'cpu' in the guard", "'cuda', the variant's device")
+def guard_on_another_device(parts: Parts) -> bytes:
+    parts.variant["device"] = parts.variant["target"]["device"] = "cuda"
+    parts.variant["guards"].append({"subject": "@host", "fact": "gpu", "expected": "sm_90"})
+    return parts.build()
+
+
+@defect(errors.ManifestError, "no guard on host.gpu", "one")
+def cuda_library_for_any_gpu(parts: Parts) -> bytes:
+    parts.variant["device"] = parts.variant["target"]["device"] = "cuda"
+    return parts.build()
+
+
+@defect(errors.ManifestError, "a CUDA graph on device 'cpu'", "cuda")
+def cuda_graph_on_the_cpu(parts: Parts) -> bytes:
+    parts.variant["cuda_graph"] = True
+    return parts.build()
+
+
 @defect(errors.ManifestError, "weight 'bias'", "one of ['scale', 'tied']")
 def constant_without_a_weight(parts: Parts) -> bytes:
     parts.variant["constants"]["c1"] = "bias"

@@ -47,6 +47,11 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("glibc", "2.34", "2.34", "2.9"),
     ("glibc", "2.34", "2.100", "2.33.9"),
     ("glibc", "2.34", "3", "0"),
+    ("gpu", "sm_90", "sm_90", "sm_100"),
+    ("gpu", "sm_90", "sm_90", "none"),
+    ("cuda", "13.0", "13.0", "12.8"),
+    ("driver", "13.0", "13.1", "12.9"),
+    ("matmul_precision", "highest", "highest", "high"),
 ]
 
 
@@ -136,6 +141,7 @@ WELL_FORMED: dict[str, tuple[Any, ...]] = {
     "size": ("", "2.x", "²"),  # the manifest's check holds expressions against the dims
     "isa": (),
     "glibc": (),
+    "driver": (),
     **dict.fromkeys(("neg", "conj", "requires_grad", "shared"), (True,)),
     **dict.fromkeys(("grad_mode", "autocast", "deterministic"), (True,)),
 }

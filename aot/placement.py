@@ -1,0 +1,51 @@
+"""The model on the kind of device that a job is for."""
+
+import copy
+import itertools
+
+import torch
+
+from ..formats.signature import Node, Signature, TensorLeaf
+from ..formats.tree import arguments
+from . import structure
+from .spec import Call
+
+
+class Placement:
+    """A module, and copies of it on other kinds of devices, each made when it is first asked for."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._copies: dict[str, torch.nn.Module] = {}
+
+    def on(self, device: str) -> torch.nn.Module:
+        """Return the module with its parameters and buffers on a device; itself where they are.
+
+        Args:
+            device: "cpu" or "cuda": the current GPU.
+        """
+        if device not in self._copies:
+            tensors = itertools.chain(self._module.parameters(), self._module.buffers())
+            there = all(tensor.device.type == device for tensor in tensors)
+            self._copies[device] = self._module if there else copy.deepcopy(self._module).to(device)
+        return self._copies[device]
+
+
+def call_on(call: Call, module: torch.nn.Module, device: str) -> Call:
+    """Return a call of the module with its tensors on a kind of device."""
+    leaves: list[object] = []
+
+    def leaf(_: str, value: object) -> Node:
+        leaves.append(moved(value, device) if isinstance(value, torch.Tensor) else value)
+        return TensorLeaf(dtype="", shape=(), index=len(leaves) - 1)
+
+    parameters = structure.parameters(module.forward, call, leaf)
+    return arguments(Signature(parameters=parameters), leaves) if device != "cpu" else call
+
+
+def moved(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """Return a tensor on a kind of device; itself where it is, else a copy with the same strides."""
+    if tensor.device.type == device:
+        return tensor
+    copied = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return copied.copy_(tensor)
