@@ -14,7 +14,7 @@ READY  := $(VENV)/.ready-with-torch-$(TORCH)
 ifeq ($(PY),$(VENV)/bin/python)
 SETUP  := $(READY)
 else
-export PYTHONPATH := $(CURDIR)/src
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
 EXAMPLES := examples $(patsubst %/model.py,%,$(wildcard examples/*/model.py))

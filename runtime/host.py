@@ -1,10 +1,10 @@
 """What this machine and this process are, as the facts that host guards are about."""
 
+import ctypes
 import functools
 import os
 import platform
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -73,13 +73,21 @@ def _gpu(device: torch.device) -> dict[str, str]:
     if device.index is None or device.index >= found:
         return {"gpu": "none", "cuda": torch.version.cuda or "none", "driver": "0"}
     major, minor = torch.cuda.get_device_capability(device)
-    private: Any = torch._C
-    version = private._cuda_getDriverVersion()
     return {
         "gpu": f"sm_{major}{minor}",
         "cuda": torch.version.cuda or "none",
-        "driver": f"{version // 1000}.{version % 1000 // 10}",
+        "driver": _driver(),
     }
+
+
+def _driver() -> str:
+    """Return the newest CUDA version that the driver supports, as it says itself."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return "0"
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _glibc() -> str:

@@ -64,6 +64,16 @@ class CommandLine(Protocol):
     ) -> "subprocess.CompletedProcess[str]": ...
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no GPU that torch can use"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give this process and those it starts a job cache of their own."""

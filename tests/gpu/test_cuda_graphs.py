@@ -1,0 +1,160 @@
+"""CUDA graphs: captured at the second call of a form, replayed from then on, owned by nobody's surprise."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from tcbuild import runtime
+
+from . import models
+from .conftest import Build
+
+pytestmark = pytest.mark.gpu
+
+ROWS = models.WIDTH
+
+
+@pytest.fixture
+def eager() -> models.Mlp:
+    """Return the model of the artifacts, on the GPU."""
+    made: models.Mlp = models.seeded(models.Mlp).cuda()
+    return made
+
+
+def graphs(model: runtime.Dispatcher) -> int:
+    return sum(count for count, _ in model.stats().graphs.values())
+
+
+def test_replays_new_values(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise")
+    for seed in range(5):
+        for rows in (2, 7):
+            x = models.drawn(rows, ROWS, seed=seed)
+            assert models.close(model(x), eager(x))
+    assert graphs(model) == 2
+    assert "CUDA graphs of" in str(model.stats())
+
+
+def test_outputs_are_the_callers(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise")
+    calls = [models.drawn(4, ROWS, seed=seed) for seed in range(4)]
+    answers = [model(x) for x in calls]
+    assert all(models.close(y, eager(x)) for x, y in zip(calls, answers, strict=True))
+
+
+def test_borrowed_outputs_are_overwritten(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise", borrow_outputs=True)
+    first, second = (models.drawn(4, ROWS, seed=seed) for seed in (0, 1))
+    for _ in range(2):
+        model(first)
+    one = model(first)
+    assert models.close(one, eager(first))
+    two = model(second)
+    assert two.data_ptr() == one.data_ptr()
+    assert models.close(one, eager(second))
+
+
+def test_borrowed_inputs_are_read_where_they_are(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise", borrow_inputs=True)
+    x = models.drawn(4, ROWS)
+    for seed in range(4):
+        x.copy_(models.drawn(4, ROWS, seed=seed))
+        assert models.close(model(x), eager(x))
+    assert graphs(model) == 1
+    other = models.drawn(4, ROWS, seed=9)
+    assert models.close(model(other), eager(other))
+    assert graphs(model) == 1
+
+
+def test_warmup_captures(graphed_artifact: Path) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise")
+    model.warmup()
+    assert graphs(model) == 1
+
+
+def test_new_weights_drop_the_graphs(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise")
+    x = models.drawn(4, ROWS)
+    for factor in (1.0, 2.0, 0.5):
+        state = {name: tensor * factor for name, tensor in eager.state_dict().items()}
+        model.load_weights(state)
+        eager.load_state_dict(state)
+        for _ in range(3):
+            assert models.close(model(x), eager(x))
+
+
+def test_state_is_written_once_a_call(step_artifact: Path) -> None:
+    model, eager = runtime.load(step_artifact, on_miss="raise"), models.seeded(models.Step).cuda()
+    model.warmup()
+    for position in (0, 3, 5, 5, 9):
+        x, at = models.drawn(1, ROWS, seed=position), torch.tensor([position], device="cuda")
+        assert models.close(model(x, at), eager(x, at))
+        assert models.close(model.state()["cache"], eager.cache)
+    assert graphs(model) == 1
+
+
+def test_input_that_is_written_to(build: Build) -> None:
+    class Add(torch.nn.Module):
+        def forward(self, x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+            total.add_(x)
+            return total.sum()
+
+    shape = (4, ROWS)
+    path = build(
+        Add().eval(),
+        models.drawn(*shape, device="cpu"),
+        torch.zeros(shape),
+        name="add",
+        mode="reduce-overhead",
+    )
+    model, total = runtime.load(path, on_miss="raise"), torch.zeros(shape, device="cuda")
+    expected = torch.zeros(shape, device="cuda")
+    for seed in range(4):
+        x = models.drawn(*shape, seed=seed)
+        expected += x
+        assert models.close(model(x, total), expected.sum())
+        assert models.close(total, expected)
+
+
+def test_failed_capture_is_told_and_served(
+    graphed_artifact: Path, eager: models.Mlp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        message = "operation not permitted when stream is capturing"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", refuse)
+    alerts: list[runtime.Alert] = []
+    model = runtime.load(graphed_artifact, on_miss="raise", on_alert=alerts.append)
+    x = models.drawn(4, ROWS)
+    for _ in range(4):
+        assert models.close(model(x), eager(x))
+    assert [alert.kind for alert in alerts] == ["trouble"]
+    assert "was not captured: operation not permitted" in str(alerts[0])
+    assert not model.stats().misses
+
+
+def test_streams_and_threads(graphed_artifact: Path, eager: models.Mlp) -> None:
+    model = runtime.load(graphed_artifact, on_miss="raise")
+    wrong: list[int] = []
+
+    def serve(number: int) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream), torch.no_grad():
+            for i in range(50):
+                x = models.drawn(2 + i % 3, ROWS, seed=100 * number + i)
+                stream.synchronize()
+                answer = model(x)
+                stream.synchronize()
+                if not models.close(answer, eager(x)):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=serve, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert graphs(model) == 12
