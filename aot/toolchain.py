@@ -64,7 +64,7 @@ link=
 for argument in "$@"; do
     shift
     case $argument in
-        -shared) link="-Wl,--no-as-needed -lstdc++ -Wl,--as-needed" ;;
+        -shared) link={shlex.quote(f"-Wl,--no-as-needed {_runtime_library()} -Wl,--as-needed")} ;;
         -march=native) argument={shlex.quote(f"-march={march}")} ;;
     esac
     set -- "$@" "$argument"
@@ -80,6 +80,19 @@ exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhe
         aside.chmod(0o755)
         aside.replace(path)
     return path
+
+
+def _runtime_library() -> str:
+    """Return the C++ runtime library to link: by the path of the one that torch has loaded.
+
+    `-lstdc++` finds another one where the compiler brings a static library.
+    """
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    except OSError:
+        return "-lstdc++"
+    paths = (line.split()[-1] for line in maps.splitlines() if "/libstdc++.so" in line)
+    return next((path for path in paths if " " not in path and Path(path).exists()), "-lstdc++")
 
 
 @contextmanager
