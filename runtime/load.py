@@ -41,7 +41,8 @@ def load(
     Raises:
         FormatError: the file is malformed; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
-        StateError: the fallback module has other weights, or other values among its attributes.
+        StateError: the fallback module has other weights, or other values among its attributes
+            and the globals that its code reads.
         LibraryError: a library does not load.
         OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
