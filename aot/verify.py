@@ -1,6 +1,8 @@
 """Every variant, in a fresh process, through the runtime, against eager and against float64.
 
-Each call is made twice in a row, from fresh state. The rule is in numerics.py.
+Each call is made twice in a row, from fresh state. The rule is in numerics.py. Once for each variant it
+is also made with the elements of an input apart in memory, for each input: whoever accepts that must
+answer as well.
 """
 
 import copy
@@ -33,7 +35,7 @@ from .spec import Call
 
 Inputs = Callable[[str, Mapping[str, int]], Call]
 
-REVISION = 4  # raise it when the rule changes: checks that passed before are then done again
+REVISION = 5  # raise it when the rule changes: checks that passed before are then done again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +170,14 @@ def refuse(rows: Sequence[Row], path: object) -> None:
 def _requests(manifest: Manifest, tune: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     for variant in manifest.variants:
         if variant.form == LIBRARY:
-            for dims in _sizes(variant, manifest.variants, tune):
+            for number, dims in enumerate(_sizes(variant, manifest.variants, tune)):
                 yield {
                     "id": f"{manifest.variants.index(variant)}-{'-'.join(map(str, dims.values()))}",
                     "variant": variant.id,
                     "dims": dims,
                     "seed": 0,
                     "inputs": None,
+                    "strided": number == 0,
                 }
 
 
@@ -284,10 +287,12 @@ def _compare(
         yield row("output", Verdict(problem=f"answered by {record['answered_by']}"))
     for key, value in record["values"].items():
         who, number, path = key.split("/", 2)
-        own = model[int(number) - 1] if model else {}
-        expected = repr(own[path]) if path in own else record["values"][f"eager/{number}/{path}"]
-        if who == "artifact" and value != expected:
-            yield row(path, Verdict(problem=f"call {number}: {value}, eager {expected}"))
+        call = "1" if who == "strided" else number
+        own = model[int(call) - 1] if model else {}
+        expected = repr(own[path]) if path in own else record["values"][f"eager/{call}/{path}"]
+        if who in ("artifact", "strided") and value != expected:
+            said = f"call {number}" if who == "artifact" else _apart(number)
+            yield row(path, Verdict(problem=f"{said}: {value}, eager {expected}"))
     for key, answer in made.items():
         who, _, rest = key.partition("/")
         if who in ("artifact", "noise"):
@@ -299,6 +304,15 @@ def _compare(
                 for verdict in _verdicts(made, answer, rest, model, tolerance)
                 if number == "1" or verdict.problem
             )
+        elif who == "strided":
+            number, _, path = rest.partition("/")
+            verdicts = _verdicts(made, answer, f"1/{path}", model, tolerance)
+            named = f"{path} ({_apart(number)})"
+            yield from (row(named, verdict) for verdict in verdicts if verdict.problem)
+
+
+def _apart(number: str) -> str:
+    return f"the elements of input {number} apart in memory"
 
 
 def _verdicts(

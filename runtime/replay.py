@@ -2,11 +2,14 @@
 
 The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
-    {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null}
+    {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null,
+     "strided": true}
 
 Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, once more, `again`,
 the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
-call is padded, by `noise`: the variant with noise in the padding.
+call is padded, by `noise`: the variant with noise in the padding. With "strided" it is also made once
+for each input tensor by the artifact, with a part of a larger tensor in its place: `strided/N/...`
+for tensor N has what came out, and is left out where the call was refused.
 `FOLDER/imports.json` has the modules to import first, by name, with their files.
 `result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
 the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
@@ -32,6 +35,7 @@ from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
 from . import samples, weights
 from .dispatcher import Dispatcher
+from .errors import MissError
 from .exact import DoublePrecision, double
 from .graph_source import Graph
 from .load import load
@@ -97,6 +101,8 @@ class _Replay:
         args, kwargs = arguments(self.signature, inputs)
         explanation = self._model.explain(*args, **kwargs)
         self._twice("artifact", self._by_model, inputs, self._model.state())
+        if request["strided"]:
+            self._strided(inputs)
         if self.variant.pad:
             self._twice("noise", self._by_noise(call.dims), inputs, {})
         if self.variant.reference is not None:
@@ -111,6 +117,19 @@ class _Replay:
         values = {key: repr(v) for key, v in self._leaves.items() if key not in tensors}
         record = {"answered_by": explanation.variant, "values": values}
         (folder / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+
+    def _strided(self, inputs: Tensors) -> None:
+        """Answer with one tensor at a time in a layout that nothing was compiled for, where accepted."""
+        for number, tensor in enumerate(inputs):
+            if self.variant.state:
+                self._model = load(self._artifact.path, on_miss="raise")
+            given = tuple(_copy(other) for other in inputs)
+            given = (*given[:number], _spread(tensor), *given[number + 1 :])
+            try:
+                result = self._by_model(given)
+            except MissError:
+                continue
+            self._keep(f"strided/{number}", result, given, self._model.state())
 
     def _by_model(self, inputs: Tensors) -> Any:
         args, kwargs = arguments(self.signature, inputs)
@@ -145,14 +164,15 @@ class _Replay:
     ) -> None:
         for number in (1, 2):
             given = tuple(_copy(tensor) for tensor in inputs)
-            result = answer(given)
-            leaves = dict(flatten(result, self.variant.outputs, "output"))
-            paths = [path for path, _ in self.signature.tensors()]
-            leaves |= {f"written {paths[i]}": given[i] for i in self.variant.written}
-            leaves |= {f"state {name}": tensor for name, tensor in state.items()}
-            for path, leaf in leaves.items():
-                kept = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
-                self._leaves[f"{who}/{number}/{path}"] = kept
+            self._keep(f"{who}/{number}", answer(given), given, state)
+
+    def _keep(self, who: str, result: object, given: Tensors, state: Weights) -> None:
+        leaves = dict(flatten(result, self.variant.outputs, "output"))
+        paths = [path for path, _ in self.signature.tensors()]
+        leaves |= {f"written {paths[i]}": given[i] for i in self.variant.written}
+        leaves |= {f"state {name}": tensor for name, tensor in state.items()}
+        for path, leaf in leaves.items():
+            self._leaves[f"{who}/{path}"] = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _import(name: str, file: str) -> None:
@@ -170,6 +190,18 @@ def _import(name: str, file: str) -> None:
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides, whatever mode is active."""
     return tensor.detach().clone(memory_format=torch.preserve_format)
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an equal tensor whose elements lie apart in memory, along its last axis of several."""
+    axis = max((axis for axis, size in enumerate(tensor.shape) if size > 1), default=None)
+    if axis is None:
+        return _copy(tensor)
+    shape = list(tensor.shape)
+    shape[axis] *= 2
+    apart = [slice(None)] * tensor.dim()
+    apart[axis] = slice(None, None, 2)
+    return torch.zeros(shape, dtype=tensor.dtype)[tuple(apart)].copy_(tensor)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

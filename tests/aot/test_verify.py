@@ -1,5 +1,6 @@
 """The check of an artifact finds one that is wrong, whatever it is that is wrong with it."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from tcbuild.aot import verify
 from tcbuild.aot.errors import VerifyError
 from tcbuild.aot.numerics import judge
 from tcbuild.aot.verify import Row, refuse
-from tcbuild.formats import Artifact, Manifest
+from tcbuild.formats import Artifact, Manifest, fact
+from tcbuild.runtime import dispatcher, replay
+from tcbuild.runtime.errors import MissError
 
 from .. import models
 from ..conftest import Rewrite
@@ -53,6 +56,38 @@ def test_libraries_of_two_variants_swapped(net_artifact: Path, rewrite: Rewrite)
         return  # it came to an end that it could not report
     wrong = {row.sizes for row in rows if row.problem}
     assert wrong >= {"batch=3, seq=16"}
+
+
+def here(path: Path, folder: Path, name: object) -> None:
+    """Answer the requests in this process, where the test has changed something."""
+    assert replay.main([str(path), str(folder)]) == 0
+
+
+def test_odd_strides_are_played_and_refused(
+    fours_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    class Noted(MissError):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            refused.append(self.found)
+
+    monkeypatch.setattr(sys.modules[verify.__module__], "_replay", here)
+    monkeypatch.setattr(dispatcher, "MissError", Noted)
+    assert not any(row.problem for row in verify(fours_artifact))
+    (found,) = refused  # one input, at one size
+    assert "x.layout: expected contiguous, found strides (4, 2)" in found
+
+
+def test_odd_strides_that_are_answered_wrongly(
+    fours_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[verify.__module__], "_replay", here)
+    monkeypatch.setattr(fact, "is_dense", lambda *_: True)  # the guard on the layout says nothing
+    wrong = [row for row in verify(fours_artifact) if row.problem]
+    assert {row.output for row in wrong} == {"output[0] (the elements of input 0 apart in memory)"}
+    assert len({row.sizes for row in wrong}) == 1
 
 
 EXACT = torch.tensor([1.0, 2.0], dtype=torch.float64)
