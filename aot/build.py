@@ -9,13 +9,12 @@ from pathlib import Path
 
 import torch
 
-from ..formats.variant import LIBRARY
-from . import embedded, environment, examples, frozen, graph_source, inductor, operators, sizes
+from . import culprit, embedded, environment, examples, frozen, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
-from .guards import call_guards
 from .job_cache import JobCache
+from .library_part import library_part
 from .model_digest import model_digest
 from .package import Part, aside, package
 from .padding import padding
@@ -25,7 +24,6 @@ from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
 from .spec import Call, Spec
-from .targets import host_guards
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -160,34 +158,12 @@ def _build_job(
             job.id,
         )
         said.append("cached" if compiled.cached else "")
-    files = compiled.job.library.files
-    host = host_guards(job.target, files["model.so"], inductor.vector_flags())
-    guards = call_guards(
-        captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
-    )
-    part = Part(
-        id=job.id,
-        form=LIBRARY,
-        signature=captured.signature,
-        bucket=job.bucket,
-        guards=(*host, *guards),
-        outputs=padded.outputs if padded else partitioned.outputs,
-        files=dict(files),
-        constants=weights.add(partitioned),
-        state=weights.add_state(partitioned),
-        written=partitioned.written,
-        operators=partitioned.providers(),
-        pad=padded.pad if padded else {},
-        fill=padded.fill if padded else {},
-        reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
-        target=job.target,
-        options=inductor.describe_options(job.target, spec.compiler_options()),
-    )
+    part = library_part(spec, job, captured, partitioned, compiled, weights, padded)
     return part, JobReport(
         id=job.id,
         compiled=not compiled.cached,
         seconds=dict(watch.seconds),
-        library_bytes=sum(map(len, files.values())),
+        library_bytes=sum(map(len, part.files.values())),
         relations=compiled.job.relations,
     )
 
@@ -220,7 +196,10 @@ def _verify(
         rule = f"{spec.tolerance} {model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
-        refuse(rows, path)
+        jobs = {job.id: job for job in plan.jobs}
+        refuse(
+            rows, path, lambda row: culprit.find(spec, module, jobs[row.variant], row, calls, cache)
+        )
     return rows
 
 

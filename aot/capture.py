@@ -278,13 +278,18 @@ _NOT_THE_USERS = tuple(
 )
 
 
+def is_users(file: str) -> bool:
+    """Return whether a source file is neither torch's nor ours."""
+    return not file.startswith(_NOT_THE_USERS)
+
+
 def _user_frame(error: Exception) -> str | None:
     """Return the innermost frame of the traceback that is neither torch's nor ours."""
     found = None
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith(_NOT_THE_USERS):
+        if is_users(name):
             found = f"{name}:{trace.tb_lineno} in {trace.tb_frame.f_code.co_name}"
         trace = trace.tb_next
     return found

@@ -188,7 +188,7 @@ def _set_outputs(
             value = copies[value]
         if value not in returned:
             returned.append(value)
-        leaves.append(_tensor_leaf(made, returned.index(value), names))
+        leaves.append(tensor_leaf(made, returned.index(value), names))
     output.args = (tuple(returned),)
     return _place(captured.outputs, leaves)
 
@@ -207,7 +207,12 @@ def _is_same(value: torch.fx.Node, node: torch.fx.Node) -> bool:
     )
 
 
-def _tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
+def tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
+    """Return the record of an output, its symbolic sizes by the names of dimensions.
+
+    Raises:
+        CaptureError: a size follows from no dimension.
+    """
     shape = tuple(
         names.write(size.node.expr) if isinstance(size, torch.SymInt) else int(size)
         for size in made.shape

@@ -58,6 +58,7 @@ def verify(
     tolerance: float = 2.0,
     imports: Mapping[str, str] | None = None,
     name: object = None,
+    at: Mapping[str, int] | None = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -71,6 +72,8 @@ def verify(
         imports: the files of modules that register the model's custom operators, by module; the ones
             that Python finds by name need not be given.
         name: what messages call the artifact; `path` where left out.
+        at: check at these sizes alone, on the calls that `inputs` makes but against the graph that each
+            variant was compiled from.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -83,7 +86,7 @@ def verify(
     with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
         artifact.check()
         folder = Path(made)
-        requests = list(_requests(artifact.manifest, tune or {}))
+        requests = list(_requests(artifact.manifest, tune or {}, at))
         calls = [
             _save_inputs(module, request, inputs, folder) if module and inputs else None
             for request in requests
@@ -97,7 +100,7 @@ def verify(
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
             model: tuple[dict[str, object], ...] = ()
-            if module is not None and call is not None:
+            if module is not None and call is not None and at is None:
                 model = _model_answers(module, call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
     return tuple(rows)
@@ -151,8 +154,15 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def refuse(rows: Sequence[Row], path: object) -> None:
+def refuse(
+    rows: Sequence[Row], path: object, explain: Callable[[Row], str] = lambda row: ""
+) -> None:
     """Raise for the first row that does not pass.
+
+    Args:
+        rows: what the check found.
+        path: what messages call the artifact.
+        explain: says more about a row that does not pass; empty where there is nothing to say.
 
     Raises:
         VerifyError: naming the variant, the sizes, the output and both errors.
@@ -161,23 +171,26 @@ def refuse(rows: Sequence[Row], path: object) -> None:
         if row.problem:
             raise VerifyError(
                 f"{path}: {row.variant} at {row.sizes or 'its size'}: {row.output}",
-                found=row.problem,
+                found="; ".join(filter(None, [row.problem, explain(row)])),
                 expected=f"an error of at most {row.allowed:.3g}",
                 tip="raise [verify] tolerance if the difference is acceptable, else report the model",
             )
 
 
-def _requests(manifest: Manifest, tune: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _requests(
+    manifest: Manifest, tune: Mapping[str, int], at: Mapping[str, int] | None
+) -> Iterator[dict[str, Any]]:
     for variant in manifest.variants:
         if variant.form == LIBRARY:
-            for number, dims in enumerate(_sizes(variant, manifest.variants, tune)):
+            chosen = [at] if at is not None else _sizes(variant, manifest.variants, tune)
+            for number, dims in enumerate(chosen):
                 yield {
                     "id": f"{manifest.variants.index(variant)}-{'-'.join(map(str, dims.values()))}",
                     "variant": variant.id,
                     "dims": dims,
                     "seed": 0,
                     "inputs": None,
-                    "strided": number == 0,
+                    "strided": number == 0 and at is None,
                 }
 
 
