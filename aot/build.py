@@ -23,7 +23,7 @@ from .plan import Job, Plan
 from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
-from .spec import Call, Spec
+from .spec import ON, Call, Spec
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -105,7 +105,8 @@ def make_module(spec: Spec) -> torch.nn.Module:
     """Make the spec's model.
 
     Raises:
-        ModelError: that fails, or gives no module in eval mode.
+        ModelError: that fails, or gives no module in eval mode, or one whose weights ask for gradients
+            where the spec has calls that record them.
     """
     where = spec.source or spec.name
     try:
@@ -117,10 +118,29 @@ def make_module(spec: Spec) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):
         found = f"a {type(module).__name__}"
         raise ModelError(where, found=found, expected="a torch.nn.Module")
-    if module.training:
+    some = module.modules() if True in spec.training else [module]
+    if any(part.training for part in some):
         tip = "call .eval() on it: dropout and batch norm are other programs in training mode"
         raise ModelError(where, found="a module in training mode", expected="eval mode", tip=tip)
+    trainable = [name for name, tensor in _tensors(module) if tensor.requires_grad]
+    if ON in spec.grad and trainable:
+        raise ModelError(
+            where,
+            found=f"{trainable[0]!r} ({len(trainable)} in all), which asks for a gradient",
+            expected=f"none that does, to answer calls under model.grad = {ON!r}",
+            tip="call .requires_grad_(False) on it where it is made, or leave model.grad out",
+        )
     return module
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that a model holds: parameters, buffers and plain attributes."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}" if path else name, value
 
 
 def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
@@ -142,7 +162,7 @@ def _build_job(
     watch: "_Watch",
 ) -> tuple[Part, JobReport]:
     with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id, job.choices)
+        captured = capture(spec, module, job.bucket, job.id, job.choices, job.mode)
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
@@ -192,7 +212,7 @@ def _verify(
         )
 
     with watch.stage("verify") as said:
-        made = (calls(job.id, spec.example_sizes(job.bucket)) for job in plan.jobs)
+        made = ((job.mode, calls(job.id, spec.example_sizes(job.bucket))) for job in plan.jobs)
         rule = f"{spec.tolerance} {model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")

@@ -29,8 +29,10 @@ from ..formats.signature import (
     TensorLeaf,
     ValueLeaf,
 )
+from ..formats.training import NONE, describe
 from ..formats.tree import arguments
 from . import examples, structure
+from .call_mode import CallMode
 from .errors import CaptureError, ModelError, SpecError
 from .spec import Call, Spec
 
@@ -45,6 +47,7 @@ class Captured:
         outputs: what it returns; tensors and sizes are numbered in the order of the graph's outputs.
         program: the exported graph of `inputs -> outputs`, with its weights.
         tensors: the example call's tensors in order, dense.
+        training: which parts of the model were in training mode.
     """
 
     bucket: Bucket
@@ -52,6 +55,7 @@ class Captured:
     outputs: Node
     program: ExportedProgram
     tensors: tuple[torch.Tensor, ...]
+    training: str = NONE
 
 
 def capture(
@@ -60,6 +64,7 @@ def capture(
     bucket: Bucket,
     where: str,
     choices: Mapping[str, object] | None = None,
+    mode: CallMode | None = None,
 ) -> Captured:
     """Trace the model for one bucket.
 
@@ -69,6 +74,7 @@ def capture(
         bucket: the sizes; a range becomes a symbolic size, anything else is fixed.
         where: the job's identifier, for messages.
         choices: the values of the parameters that have a list of them in the spec.
+        mode: of the call; eval mode without gradients where left out.
 
     Raises:
         ModelError: the model does not run eagerly on its own example call.
@@ -79,7 +85,6 @@ def capture(
         call = examples.chosen(module.forward, call, choices)
     signature, tensors = read_call(spec, module, call, where)
     returned: list[Node] = []
-    body = _Body(module, signature, returned)
     axes = tuple(
         {
             axis: TorchDim.AUTO(min=bucket.ranges()[name].min, max=bucket.ranges()[name].max)
@@ -88,7 +93,9 @@ def capture(
         }
         for _, leaf in signature.tensors()
     )
-    with _quiet(), torch.no_grad():
+    with _quiet(), (mode or CallMode()).on(module):
+        training = describe((name, part.training) for name, part in module.named_modules())
+        body = _Body(module, signature, returned)
         try:
             program = torch.export.export(
                 body, tensors, dynamic_shapes={"inputs": axes}, strict=False
@@ -102,6 +109,7 @@ def capture(
         outputs=returned[-1],
         program=program,
         tensors=tensors,
+        training=training,
     )
 
 
@@ -196,7 +204,7 @@ class _Body(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, signature: Signature, returned: list[Node]) -> None:
         super().__init__()
         self.model = model
-        self.eval()
+        self.training = model.training
         self._signature = signature
         self._append = returned.append
 

@@ -109,7 +109,7 @@ def _find(
     inputs: Inputs,
     cache: JobCache,
 ) -> str:
-    captured = capture(spec, module, job.bucket, job.id, job.choices)
+    captured = capture(spec, module, job.bucket, job.id, job.choices, job.mode)
     names = Names(captured, job.id)
     sizes.relations(captured, names, job.id)
     whole = partition(captured, names, job.id)

@@ -34,7 +34,12 @@ def library_part(
     files = compiled.job.library.files
     host = host_guards(job.target, files["model.so"], inductor.vector_flags())
     guards = call_guards(
-        captured.signature, job.bucket, compiled.job.relations, written=partitioned.written
+        captured.signature,
+        job.bucket,
+        compiled.job.relations,
+        written=partitioned.written,
+        grad=job.mode.grad,
+        training=captured.training if True in spec.training else None,
     )
     return Part(
         id=job.id,

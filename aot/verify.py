@@ -29,6 +29,7 @@ from ..formats.sizes import served
 from ..formats.tree import flatten
 from ..formats.variant import LIBRARY, Variant
 from . import structure
+from .call_mode import CallMode
 from .errors import VerifyError, relayed
 from .numerics import Verdict, equal, judge
 from .spec import Call
@@ -272,13 +273,19 @@ def _model_answers(
     Raises:
         StructureError: the model returns another structure than the one captured.
     """
-    if variant.state:
+    mode = CallMode.of(variant)
+    if variant.state or mode.training:
         module = copy.deepcopy(module)
     answers = []
     for _ in range(2):
         args, kwargs = copy.deepcopy(call) if variant.written else call
-        with torch.no_grad():
-            answers.append(dict(flatten(module(*args, **kwargs), variant.outputs, "output")))
+        with mode.on(module):
+            made = module(*args, **kwargs)
+        leaves = dict(flatten(made, variant.outputs, "output"))
+        if not mode.grad:  # a parameter that is returned asks for a gradient at any time
+            detached = {n: t.detach() for n, t in leaves.items() if isinstance(t, torch.Tensor)}
+            leaves.update(detached)
+        answers.append(leaves)
     return tuple(answers)
 
 
@@ -328,6 +335,10 @@ def _apart(number: str) -> str:
     return f"the elements of input {number} apart in memory"
 
 
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 def _verdicts(
     made: Mapping[str, torch.Tensor],
     answer: torch.Tensor,
@@ -337,11 +348,15 @@ def _verdicts(
 ) -> Iterator[Verdict]:
     eager, again, exact = (made[f"{who}/{leaf}"] for who in ("eager", "again", "exact"))
     if not equal(eager, again):
-        yield Verdict(eager=math.inf, allowed=math.inf)  # random numbers: nothing to compare
+        form = judge(answer, eager, eager).problem if not _alike(answer, eager) else ""
+        # Random numbers: beyond its form there is nothing to compare.
+        yield Verdict(eager=math.inf, allowed=math.inf, problem=form)
         return
     yield judge(answer, eager, exact, tolerance)
     number, _, path = leaf.partition("/")
     own = model[int(number) - 1].get(path) if model else None
+    if isinstance(own, torch.Tensor) and own.requires_grad:
+        yield Verdict(problem="the model's own answer asks for a gradient, which is lost")
     if isinstance(own, torch.Tensor):
         # Held against the graph's error, not its own: against float64 of another graph its own error
         # is as large as the difference, and would allow it.

@@ -61,13 +61,13 @@ class Binder:
 
 
 def compile_lookup(
-    signature: Signature, memo: Mapping[Any, Any], training: Callable[[], bool]
+    signature: Signature, memo: Mapping[Any, Any], setting: Callable[[], object]
 ) -> Lookup:
     """Return a function with the model's own parameters that finds what `memo` has for a call.
 
     The key is the size of each symbol's axis, then the settings of the thread that are no part of a
     tensor check: grad mode, default dtype, deterministic algorithms, function modes, forward
-    differentiation; and whether the fallback module is in training mode. The function returns None
+    differentiation; and how the fallback module is set. The function returns None
     where the memo has nothing or the structure differs in a way it looks at; it raises whatever a call
     of another structure makes it run into.
     """
@@ -81,7 +81,7 @@ def compile_lookup(
             writer.lines.append(f"if {parameter.name} is not _tcb_left_out: return None")
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
     state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()", "_tcb_modes()"]
-    state += ["_tcb_forward_ad._current_level", "_tcb_training()"]
+    state += ["_tcb_forward_ad._current_level", "_tcb_setting()"]
     body = [
         *writer.lines,
         f"_tcb_found = _tcb_memo.get(({', '.join([*sizes, *state])}))",
@@ -98,7 +98,7 @@ def compile_lookup(
         "_tcb_grad": torch.is_grad_enabled,
         "_tcb_dtype": torch.get_default_dtype,
         "_tcb_deterministic": torch.are_deterministic_algorithms_enabled,
-        "_tcb_training": training,
+        "_tcb_setting": setting,
         "_tcb_modes": modes.function_modes,
         "_tcb_forward_ad": modes.forward_ad,
         **writer.constants,
@@ -109,7 +109,7 @@ def compile_lookup(
 
 
 def memo_key(
-    signature: Signature, tensors: tuple[torch.Tensor, ...], training: bool
+    signature: Signature, tensors: tuple[torch.Tensor, ...], setting: object
 ) -> tuple[object, ...]:
     """Return the key that a lookup uses for a call with these tensors in this thread."""
     sizes = [tensors[symbol.input].shape[symbol.axis] for symbol in signature.symbols]
@@ -120,7 +120,7 @@ def memo_key(
         torch.are_deterministic_algorithms_enabled(),
         modes.function_modes(),
         modes.forward_ad._current_level,
-        training,
+        setting,
     )
 
 

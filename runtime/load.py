@@ -9,7 +9,7 @@ import torch
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
 from . import fallback as fallbacks
-from . import host, operators, program, weights
+from . import host, operators, program, setting, weights
 from .alert import Alert, Alerter
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import HostError
@@ -25,6 +25,7 @@ def load(
     on_miss: str = FALLBACK,
     on_alert: Callable[[Alert], None] | None = None,
     check_weights: bool = True,
+    training: bool = False,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
 
@@ -37,6 +38,8 @@ def load(
         on_miss: "fallback", or "raise" to get a MissError for each such call.
         on_alert: called with an Alert for each miss.
         check_weights: hold all weights against their checksum; False leaves pages unread until used.
+        training: whether to answer as the model does in training mode, by the variants that were built
+            for that; a fallback module has a mode of its own, which counts instead.
 
     Raises:
         FormatError: the file is malformed; nothing of it has been run.
@@ -71,4 +74,5 @@ def load(
         alerter=Alerter(manifest.name, on_alert),
         weights=WeightSets(manifest.weights, tensors, state),
         state=state,
+        setting=setting.reader(manifest, fallback, training=training),
     )

@@ -8,11 +8,11 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.expression import evaluate
-from ..formats.guard import HOST
+from ..formats.guard import HOST, MODULE
 from ..formats.signature import DimLeaf, InputLeaf, Node, TensorLeaf, ValueLeaf
 from ..formats.tree import assemble
 from ..formats.variant import LIBRARY, Variant
-from . import library_files
+from . import library_files, setting
 from .aoti import Library
 from .graph_source import Graph
 from .state import State
@@ -48,6 +48,7 @@ class Program:
     Attributes:
         variant: its record.
         guards: the guards that depend on the call and the process; the host's have been checked.
+        setting_guards: the guards on how the model is set.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
         padding: what of them was padded up to its bucket.
@@ -57,14 +58,16 @@ class Program:
 
     def __init__(self, variant: Variant, bound: Bound, state: State) -> None:
         self.variant = variant
-        self.guards = tuple(guard for guard in variant.guards if guard.subject != HOST)
+        self.guards = tuple(
+            guard for guard in variant.guards if guard.subject not in (HOST, MODULE)
+        )
+        self.setting_guards = setting.guards(variant)
         self.hits = Counter()
         self.padding = Waste()
         self.seconds: float | None = None
         self.result = _result(variant.outputs)
         self._bound = bound
-        writes = variant.state or variant.written
-        self.run: Run = state.around(variant, bound.run) if writes else bound.run
+        self.run: Run = state.around(variant, bound.run)
 
     def measure(self, tensors: Tensors) -> None:
         """Run on a drawn call a few times and keep the median in `seconds`."""

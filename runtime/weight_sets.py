@@ -69,11 +69,12 @@ class WeightSets:
                 for name, tensor in new.items():
                     if name not in self._state.tensors:
                         self._spare[name].copy_(tensor)
-                for program in programs:
-                    if first:
-                        program.bind_spare(self._spare)
-                    program.flip()
+                # A call that uses state holds its lock: it sees neither weights nor state alone replaced.
                 with self._state.lock, torch.no_grad():
+                    for program in programs:
+                        if first:
+                            program.bind_spare(self._spare)
+                        program.flip()
                     for name, tensor in self._state.tensors.items():
                         tensor.copy_(new[name])
                     _load(module, new)
