@@ -71,6 +71,7 @@ def build(
             graph, note = embedded.embed(spec, module, weights)
         parts.extend(graph)
         notes.extend(note)
+    weights.tie(module)
     write = partial(
         package,
         name=spec.name,

@@ -106,11 +106,9 @@ def _checked(
     """
     new = {}
     for name, weight in record.tensors.items():
-        tensor = given.get(name)
+        tensor = _given(name, given, record.aliases)
         if tensor is None and weight.role == "constant":
             tensor = current[name]
-        if tensor is None and name in record.aliases:
-            tensor = given.get(record.aliases[name])
         if tensor is None:
             expected = f"{weight.dtype} {list(weight.shape)}"
             raise StateError(f"{where}: {name}", found="no such tensor", expected=expected)
@@ -123,13 +121,22 @@ def _checked(
             )
         new[name] = tensor.detach()
     for name, other in record.aliases.items():
-        if name in given and other in given and not torch.equal(given[name], given[other]):
+        if name in given and not torch.equal(given[name], new[other]):
             raise StateError(
                 f"{where}: {name}",
                 found=f"other values than {other!r}",
                 expected="the same tensor: the two are tied in the model that was built",
             )
     return new
+
+
+def _given(
+    name: str, given: Mapping[str, torch.Tensor], aliases: Mapping[str, str]
+) -> torch.Tensor | None:
+    """Return what is given for a weight, under its own name or that of one it is tied to."""
+    stored = aliases.get(name, name)
+    tied = (other for other, target in aliases.items() if target == stored)
+    return next((given[other] for other in (name, stored, *tied) if other in given), None)
 
 
 def _like(
