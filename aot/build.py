@@ -9,13 +9,12 @@ from pathlib import Path
 
 import torch
 
-from ..formats.variant import LIBRARY
-from . import embedded, environment, examples, frozen, graph_source, inductor, operators, sizes
+from . import culprit, embedded, environment, examples, frozen, operators, sizes
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
-from .guards import call_guards
 from .job_cache import JobCache
+from .library_part import library_part
 from .model_digest import model_digest
 from .package import Part, aside, package
 from .padding import padding
@@ -25,8 +24,7 @@ from .plan import Job, Plan
 from .producer import producer
 from .progress import Event, Progress, silent
 from .report import JobReport, Report
-from .spec import Call, Spec
-from .targets import host_guards
+from .spec import ON, Call, Spec
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -78,6 +76,7 @@ def build(
                 graph, note = embedded.embed(spec, placement.on(device), weights, device)
                 parts.extend(graph)
                 notes.extend(note)
+    weights.tie(placement.on(plan.jobs[0].target.device))
     write = partial(
         package,
         name=spec.name,
@@ -112,7 +111,8 @@ def make_module(spec: Spec) -> torch.nn.Module:
     """Make the spec's model.
 
     Raises:
-        ModelError: that fails, or gives no module in eval mode.
+        ModelError: that fails, or gives no module in eval mode, or one whose weights ask for gradients
+            where the spec has calls that record them.
     """
     where = spec.source or spec.name
     try:
@@ -124,10 +124,29 @@ def make_module(spec: Spec) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):
         found = f"a {type(module).__name__}"
         raise ModelError(where, found=found, expected="a torch.nn.Module")
-    if module.training:
+    some = module.modules() if True in spec.training else [module]
+    if any(part.training for part in some):
         tip = "call .eval() on it: dropout and batch norm are other programs in training mode"
         raise ModelError(where, found="a module in training mode", expected="eval mode", tip=tip)
+    trainable = [name for name, tensor in _tensors(module) if tensor.requires_grad]
+    if ON in spec.grad and trainable:
+        raise ModelError(
+            where,
+            found=f"{trainable[0]!r} ({len(trainable)} in all), which asks for a gradient",
+            expected=f"none that does, to answer calls under model.grad = {ON!r}",
+            tip="call .requires_grad_(False) on it where it is made, or leave model.grad out",
+        )
     return module
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that a model holds: parameters, buffers and plain attributes."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}" if path else name, value
 
 
 def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
@@ -151,7 +170,7 @@ def _build_job(
     device = job.target.device
     module = placement.on(device)
     with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id, job.choices, device)
+        captured = capture(spec, module, job.bucket, job.id, job.choices, device, job.mode)
         names = sizes.Names(captured, job.id)
         sizes.relations(captured, names, job.id)
         partitioned = partition(captured, names, job.id)
@@ -167,40 +186,12 @@ def _build_job(
             job.id,
         )
         said.append("cached" if compiled.cached else "")
-    files = compiled.job.library.files
-    host = host_guards(job.target, files["model.so"], inductor.vector_flags(job.target))
-    guards = call_guards(
-        captured.signature,
-        job.bucket,
-        compiled.job.relations,
-        written=partitioned.written,
-        device=device,
-    )
-    part = Part(
-        id=job.id,
-        form=LIBRARY,
-        signature=captured.signature,
-        bucket=job.bucket,
-        guards=(*host, *guards),
-        outputs=padded.outputs if padded else partitioned.outputs,
-        files=dict(files),
-        constants=weights.add(partitioned),
-        state=weights.add_state(partitioned),
-        written=partitioned.written,
-        operators=partitioned.providers(),
-        pad=padded.pad if padded else {},
-        fill=padded.fill if padded else {},
-        reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
-        target=job.target,
-        device=device,
-        cuda_graph=device == "cuda" and spec.mode == "reduce-overhead",
-        options=inductor.describe_options(job.target, spec.compiler_options()),
-    )
+    part = library_part(spec, job, captured, partitioned, compiled, weights, padded)
     return part, JobReport(
         id=job.id,
         compiled=not compiled.cached,
         seconds=dict(watch.seconds),
-        library_bytes=sum(map(len, files.values())),
+        library_bytes=sum(map(len, part.files.values())),
         relations=compiled.job.relations,
     )
 
@@ -231,14 +222,20 @@ def _verify(
 
     with watch.stage("verify") as said:
         made = (
-            call_on(calls(job.id, spec.example_sizes(job.bucket)), module, job.target.device)
+            (
+                job.mode,
+                call_on(calls(job.id, spec.example_sizes(job.bucket)), module, job.target.device),
+            )
             for job in plan.jobs
             if job.target.device == plan.jobs[0].target.device
         )
         rule = f"{spec.tolerance} {model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
-        refuse(rows, path)
+        jobs = {job.id: job for job in plan.jobs}
+        refuse(
+            rows, path, lambda row: culprit.find(spec, module, jobs[row.variant], row, calls, cache)
+        )
     return rows
 
 

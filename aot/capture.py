@@ -29,8 +29,10 @@ from ..formats.signature import (
     TensorLeaf,
     ValueLeaf,
 )
+from ..formats.training import NONE, describe
 from ..formats.tree import arguments
 from . import examples, structure
+from .call_mode import CallMode
 from .errors import CaptureError, ModelError, SpecError
 from .placement import moved
 from .spec import Call, Spec
@@ -46,6 +48,7 @@ class Captured:
         outputs: what it returns; tensors and sizes are numbered in the order of the graph's outputs.
         program: the exported graph of `inputs -> outputs`, with its weights.
         tensors: the example call's tensors in order, dense.
+        training: which parts of the model were in training mode.
     """
 
     bucket: Bucket
@@ -53,6 +56,7 @@ class Captured:
     outputs: Node
     program: ExportedProgram
     tensors: tuple[torch.Tensor, ...]
+    training: str = NONE
 
 
 def capture(
@@ -62,6 +66,7 @@ def capture(
     where: str,
     choices: Mapping[str, object] | None = None,
     device: str = "cpu",
+    mode: CallMode | None = None,
 ) -> Captured:
     """Trace the model for one bucket.
 
@@ -72,6 +77,7 @@ def capture(
         where: the job's identifier, for messages.
         choices: the values of the parameters that have a list of them in the spec.
         device: the kind of device to trace for; the example call's tensors are moved there.
+        mode: of the call; eval mode without gradients where left out.
 
     Raises:
         ModelError: the model does not run eagerly on its own example call.
@@ -85,7 +91,6 @@ def capture(
     if any(tensor is not other for tensor, other in zip(tensors, given, strict=True)):
         call = arguments(signature, tensors)
     returned: list[Node] = []
-    body = _Body(module, signature, returned)
     axes = tuple(
         {
             axis: TorchDim.AUTO(min=bucket.ranges()[name].min, max=bucket.ranges()[name].max)
@@ -94,7 +99,9 @@ def capture(
         }
         for _, leaf in signature.tensors()
     )
-    with _quiet(), torch.no_grad():
+    with _quiet(), (mode or CallMode()).on(module):
+        training = describe((name, part.training) for name, part in module.named_modules())
+        body = _Body(module, signature, returned)
         try:
             program = torch.export.export(
                 body, tensors, dynamic_shapes={"inputs": axes}, strict=False
@@ -108,6 +115,7 @@ def capture(
         outputs=returned[-1],
         program=program,
         tensors=tensors,
+        training=training,
     )
 
 
@@ -202,7 +210,7 @@ class _Body(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, signature: Signature, returned: list[Node]) -> None:
         super().__init__()
         self.model = model
-        self.eval()
+        self.training = model.training
         self._signature = signature
         self._append = returned.append
 
@@ -284,13 +292,18 @@ _NOT_THE_USERS = tuple(
 )
 
 
+def is_users(file: str) -> bool:
+    """Return whether a source file is neither torch's nor ours."""
+    return not file.startswith(_NOT_THE_USERS)
+
+
 def _user_frame(error: Exception) -> str | None:
     """Return the innermost frame of the traceback that is neither torch's nor ours."""
     found = None
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith(_NOT_THE_USERS):
+        if is_users(name):
             found = f"{name}:{trace.tb_lineno} in {trace.tb_frame.f_code.co_name}"
         trace = trace.tb_next
     return found

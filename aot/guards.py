@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 import torch
 
 from ..formats.bucket import Bucket
-from ..formats.guard import DIMS, PROCESS, Guard
+from ..formats.guard import DIMS, MODULE, PROCESS, Guard
 from ..formats.signature import Signature, Symbol, TensorLeaf
 from . import structure
 
@@ -18,6 +18,8 @@ def call_guards(
     written: Collection[int] = (),
     graph: bool = False,
     device: str = "cpu",
+    grad: bool = False,
+    training: str | None = None,
 ) -> tuple[Guard, ...]:
     """Return the guards of one variant on the call and the process.
 
@@ -30,8 +32,15 @@ def call_guards(
         graph: the variant runs as an eager graph: strides, conjugate views and grad mode are torch's
             own concern then, and only an input that needs a gradient is refused.
         device: the kind of device that it runs on.
+        grad: it is for calls while gradients are recorded, none of which has anything to record.
+        training: which parts of the model are in training mode; nothing is said of it where left out,
+            which means eval mode.
     """
-    guards: list[Guard] = [] if graph else [_process("grad_mode", expected=False)]
+    guards: list[Guard] = [] if graph else [_process("grad_mode", expected=grad)]
+    if grad:
+        guards.append(Guard(subject=MODULE, fact="trainable", expected=False))
+    if training is not None:
+        guards.append(Guard(subject=MODULE, fact="training", expected=training))
     guards += [
         _process("autocast", expected=False),
         _process("default_dtype", expected=structure.dtype_name(torch.get_default_dtype())),

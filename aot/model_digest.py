@@ -7,17 +7,22 @@ from collections.abc import Iterable
 import torch
 from torch.utils import _pytree as pytree
 
+from .call_mode import CallMode
 from .spec import Call
 from .weight_table import tensor_bytes
 
 
-def model_digest(module: torch.nn.Module, calls: Iterable[Call]) -> str:
-    """Run a copy of the model on the calls and return the digest of all that it returns."""
+def model_digest(module: torch.nn.Module, calls: Iterable[tuple[CallMode, Call]]) -> str:
+    """Run a copy of the model on the calls and return the digest of all that it returns.
+
+    Random numbers are drawn from the same seed each time.
+    """
     module = copy.deepcopy(module)
     digest = hashlib.sha256()
-    for call in calls:
+    for mode, call in calls:
         args, kwargs = copy.deepcopy(call)
-        with torch.no_grad():
+        with mode.on(module), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
             result = module(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor):

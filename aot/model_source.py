@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..formats.code_values import CALLED
 from .errors import ModelError
 
 
@@ -55,6 +56,7 @@ def _import(name: str, folder: Path, key: str) -> Any:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        setattr(module, CALLED, name)
         sys.modules[unique] = module
         try:
             spec.loader.exec_module(module)

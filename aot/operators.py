@@ -39,10 +39,12 @@ class Provider:
     Attributes:
         module: the Python module that registers it; "" where no module is known to.
         file: of the module.
+        is_triton: it is made of Triton kernels (`torch.library.triton_op`), which are compiled in.
     """
 
     module: str
     file: str = ""
+    is_triton: bool = False
 
 
 def find(graph: torch.fx.GraphModule) -> dict[str, Provider]:
@@ -69,9 +71,13 @@ def _provider(name: str) -> Provider:
     definition: Any = OPDEFS.get(name)
     if definition is None:
         return Provider(module="")
-    module = str(definition._init_fn.__module__)
+    function = definition._init_fn
+    is_triton = function.__module__ == "torch._library.triton"
+    if is_triton:  # torch's own wrapper around the user's function
+        function = inspect.getclosurevars(function).nonlocals.get("fn", function)
+    module = str(function.__module__)
     try:
-        file = inspect.getfile(definition._init_fn)
+        file = inspect.getfile(function)
     except TypeError:
         file = getattr(sys.modules.get(module), "__file__", "") or ""
-    return Provider(module=module, file=file)
+    return Provider(module=module, file=file, is_triton=is_triton)

@@ -55,7 +55,7 @@ def padding(
         )
     ranges = {name: Range(min=2, max=max(dim.sizes)) for name, dim in policies.items()}
     bucket = Bucket(dims={**job.bucket.dims, **ranges})
-    captured = capture(spec, module, bucket, job.id, job.choices, job.target.device)
+    captured = capture(spec, module, bucket, job.id, job.choices, job.target.device, job.mode)
     names = sizes.Names(captured, job.id)
     sizes.relations(captured, names, job.id)
     symbolic = partition(captured, names, job.id)

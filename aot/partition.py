@@ -45,9 +45,17 @@ class Partitioned:
     outputs: Node
     names: Mapping[str, str]
 
-    def providers(self) -> dict[str, str]:
-        """Return the custom operators, each with the module that registers it."""
-        return {name: provider.module for name, provider in self.operators.items()}
+    def providers(self, *, compiled: bool = False) -> dict[str, str]:
+        """Return the custom operators, each with the module that registers it.
+
+        Args:
+            compiled: leave out those that compilation replaces by their Triton kernels.
+        """
+        return {
+            name: provider.module
+            for name, provider in self.operators.items()
+            if not (compiled and provider.is_triton)
+        }
 
     def state_tensors(self) -> tuple[torch.Tensor, ...]:
         """Return the state's tensors in the order in which `graph` takes them."""
@@ -188,7 +196,7 @@ def _set_outputs(
             value = copies[value]
         if value not in returned:
             returned.append(value)
-        leaves.append(_tensor_leaf(made, returned.index(value), names))
+        leaves.append(tensor_leaf(made, returned.index(value), names))
     output.args = (tuple(returned),)
     return _place(captured.outputs, leaves)
 
@@ -207,7 +215,12 @@ def _is_same(value: torch.fx.Node, node: torch.fx.Node) -> bool:
     )
 
 
-def _tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
+def tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
+    """Return the record of an output, its symbolic sizes by the names of dimensions.
+
+    Raises:
+        CaptureError: a size follows from no dimension.
+    """
     shape = tuple(
         names.write(size.node.expr) if isinstance(size, torch.SymInt) else int(size)
         for size in made.shape

@@ -4,18 +4,22 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Final
 
 from ..formats.bucket import Bucket
 from ..formats.target import Target
 from . import targets
+from .call_mode import CallMode
 from .errors import NoJobError
-from .spec import Spec
+from .spec import ON, Spec
+
+EVAL: Final = CallMode()
 
 
-def calls(bucket: Bucket, choices: Mapping[str, object]) -> str:
-    """Return in words which calls a job is for: `batch=8,seq=2..512,enabled=True`."""
+def calls(bucket: Bucket, choices: Mapping[str, object], mode: CallMode = EVAL) -> str:
+    """Return in words which calls a job is for: `batch=8,seq=2..512,enabled=True,train,grad`."""
     chosen = (f"{name}={value!r}" for name, value in choices.items())
-    return ",".join(filter(None, [str(bucket), *chosen])) or "static"
+    return ",".join(filter(None, [str(bucket), *chosen, str(mode)])) or "static"
 
 
 def choices_of(spec: Spec) -> tuple[dict[str, object], ...]:
@@ -30,6 +34,12 @@ def choices_of(spec: Spec) -> tuple[dict[str, object], ...]:
     )
 
 
+def modes_of(spec: Spec) -> tuple[CallMode, ...]:
+    """Return every combination of the listed modes."""
+    pairs = itertools.product(spec.training, spec.grad)
+    return tuple(CallMode(training=training, grad=grad == ON) for training, grad in pairs)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One bucket for one target: what becomes one variant.
@@ -37,16 +47,18 @@ class Job:
     Attributes:
         choices: the Python value that each listed parameter has, and None for an optional one that is
             left out.
+        mode: of the calls.
     """
 
     bucket: Bucket
     target: Target
     choices: Mapping[str, object] = field(default_factory=dict)
+    mode: CallMode = EVAL
 
     @property
     def id(self) -> str:
         """The identifier of the job and of its variant: `batch=8,seq=2..512@cpu-x86-64-v4`."""
-        return f"{calls(self.bucket, self.choices)}@{self.target}"
+        return f"{calls(self.bucket, self.choices, self.mode)}@{self.target}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +78,9 @@ class Plan:
         return cls(
             name=spec.name,
             jobs=tuple(
-                Job(bucket=bucket, target=targets.resolve(target), choices=choice)
+                Job(bucket=bucket, target=targets.resolve(target), choices=choice, mode=mode)
                 for target in spec.targets
+                for mode in modes_of(spec)
                 for choice in choices
                 for bucket in buckets
             ),

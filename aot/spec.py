@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 MODES = ("default", "reduce-overhead", "max-autotune")
+OFF, ON = "off", "on"
 VALUE_TYPES = (type(None), bool, int, float, str)
 
 
@@ -37,6 +38,10 @@ class Spec:
         values: for a parameter that takes a Python value which decides what the model computes, the
             values to compile for; one variant for each.
         optional: the parameters to compile for both what the example has and None.
+        training: the modes of the model to build variants for: False is eval mode, True training mode.
+        grad: the modes of the calling thread to build variants for: "off" where no gradients are
+            recorded; "on" where they are, which is right for a model none of whose weights asks for
+            one.
         source: where the model came from, for the manifest.
         targets: where the variants are to run: "cpu", "cuda" for the GPU of the machine that builds, or
             "cuda-sm_90" for that architecture only. For CUDA the model and the example calls are moved
@@ -58,6 +63,8 @@ class Spec:
     shapes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
+    training: tuple[bool, ...] = (False,)
+    grad: tuple[str, ...] = (OFF,)
     source: str = ""
     targets: tuple[str, ...] = ("cpu",)
     mode: str = "default"
@@ -96,6 +103,8 @@ class Spec:
             if not isinstance(name, str):
                 found = repr(name)
                 raise SpecError("model.optional", found=found, expected="names of parameters")
+        _check_modes("model.training", self.training, (False, True))
+        _check_modes("model.grad", self.grad, (OFF, ON))
         if not 0 <= self.tolerance < math.inf:
             expected = "a number, at least 0"
             raise SpecError("verify.tolerance", found=self.tolerance, expected=expected)
@@ -162,3 +171,12 @@ class Spec:
             free = (s for s in (*range(start, top + 1), *range(start - 1, size.min - 1, -1)))
             sizes[name] = next((s for s in free if s not in taken), start)
         return sizes
+
+
+def _check_modes(where: str, modes: Sequence[object], known: tuple[object, ...]) -> None:
+    """Refuse a list of modes that is empty, or has one that is unknown or there twice."""
+    good = [mode for mode in known if mode in modes]
+    alike = all(type(item) is type(known[0]) for item in modes)
+    if not modes or not alike or len(good) != len(modes):
+        expected = f"one or both of {', '.join(map(repr, known))}"
+        raise SpecError(where, found=list(modes), expected=expected)

@@ -11,7 +11,7 @@ from typing import Any
 from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
-from .spec import Call, Spec
+from .spec import OFF, Call, Spec
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,7 +20,14 @@ else:
 
 # Every key of the file, with the types its value may have.
 KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
-    "model": {"source": str, "inputs": str, "name": str, "optional": list},
+    "model": {
+        "source": str,
+        "inputs": str,
+        "name": str,
+        "optional": list,
+        "training": list,
+        "grad": list,
+    },
     "build": {"targets": list, "mode": str, "emulate_precision_casts": bool},
     "fallback": {"embed": bool},
     "verify": {"enabled": bool, "tolerance": (int, float)},
@@ -60,6 +67,8 @@ def read(path: str | os.PathLike[str]) -> Spec:
             name: _values(where, name, value) for name, value in data.get("values", {}).items()
         },
         optional=tuple(model.get("optional", ())),
+        training=tuple(model.get("training", (False,))),
+        grad=tuple(model.get("grad", (OFF,))),
         source=model["source"],
         targets=tuple(build.get("targets", ("cpu",))),
         mode=build.get("mode", "default"),

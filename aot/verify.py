@@ -1,6 +1,8 @@
 """Every variant, in a fresh process, through the runtime, against eager and against float64.
 
-Each call is made twice in a row, from fresh state. The rule is in numerics.py.
+Each call is made twice in a row, from fresh state. The rule is in numerics.py. Once for each variant it
+is also made with the elements of an input apart in memory, for each input: whoever accepts that must
+answer as well.
 """
 
 import copy
@@ -27,6 +29,7 @@ from ..formats.sizes import served
 from ..formats.tree import flatten
 from ..formats.variant import LIBRARY, Variant
 from . import structure
+from .call_mode import CallMode
 from .errors import VerifyError, relayed
 from .numerics import Verdict, equal, judge
 from .placement import Placement, call_on
@@ -34,7 +37,7 @@ from .spec import Call
 
 Inputs = Callable[[str, Mapping[str, int]], Call]
 
-REVISION = 4  # raise it when the rule changes: checks that passed before are then done again
+REVISION = 5  # raise it when the rule changes: checks that passed before are then done again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,7 @@ def verify(
     tolerance: float = 2.0,
     imports: Mapping[str, str] | None = None,
     name: object = None,
+    at: Mapping[str, int] | None = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -70,6 +74,8 @@ def verify(
         imports: the files of modules that register the model's custom operators, by module; the ones
             that Python finds by name need not be given.
         name: what messages call the artifact; `path` where left out.
+        at: check at these sizes alone, on the calls that `inputs` makes but against the graph that each
+            variant was compiled from.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -82,7 +88,7 @@ def verify(
     with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
         artifact.check()
         folder = Path(made)
-        requests = list(_requests(artifact.manifest, tune or {}))
+        requests = list(_requests(artifact.manifest, tune or {}, at))
         placement = Placement(module) if module is not None else None
         calls = [
             _save_inputs(module, request, inputs, folder) if module and inputs else None
@@ -97,7 +103,7 @@ def verify(
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
             model: tuple[dict[str, object], ...] = ()
-            if placement is not None and call is not None:
+            if placement is not None and call is not None and at is None:
                 model = _model_answers(placement.on(variant.device), call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
     return tuple(rows)
@@ -151,8 +157,15 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def refuse(rows: Sequence[Row], path: object) -> None:
+def refuse(
+    rows: Sequence[Row], path: object, explain: Callable[[Row], str] = lambda row: ""
+) -> None:
     """Raise for the first row that does not pass.
+
+    Args:
+        rows: what the check found.
+        path: what messages call the artifact.
+        explain: says more about a row that does not pass; empty where there is nothing to say.
 
     Raises:
         VerifyError: naming the variant, the sizes, the output and both errors.
@@ -161,22 +174,26 @@ def refuse(rows: Sequence[Row], path: object) -> None:
         if row.problem:
             raise VerifyError(
                 f"{path}: {row.variant} at {row.sizes or 'its size'}: {row.output}",
-                found=row.problem,
+                found="; ".join(filter(None, [row.problem, explain(row)])),
                 expected=f"an error of at most {row.allowed:.3g}",
                 tip="raise [verify] tolerance if the difference is acceptable, else report the model",
             )
 
 
-def _requests(manifest: Manifest, tune: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _requests(
+    manifest: Manifest, tune: Mapping[str, int], at: Mapping[str, int] | None
+) -> Iterator[dict[str, Any]]:
     for variant in manifest.variants:
         if variant.form == LIBRARY:
-            for dims in _sizes(variant, manifest.variants, tune):
+            chosen = [at] if at is not None else _sizes(variant, manifest.variants, tune)
+            for number, dims in enumerate(chosen):
                 yield {
                     "id": f"{manifest.variants.index(variant)}-{'-'.join(map(str, dims.values()))}",
                     "variant": variant.id,
                     "dims": dims,
                     "seed": 0,
                     "inputs": None,
+                    "strided": number == 0 and at is None,
                 }
 
 
@@ -259,19 +276,20 @@ def _model_answers(
         StructureError: the model returns another structure than the one captured.
     """
     call = call_on(call, module, variant.device)
-    if variant.state:
+    mode = CallMode.of(variant)
+    if variant.state or mode.training:
         module = copy.deepcopy(module)
     answers = []
     for _ in range(2):
         args, kwargs = copy.deepcopy(call) if variant.written else call
-        with torch.no_grad():
-            leaves = dict(flatten(module(*args, **kwargs), variant.outputs, "output"))
-        answers.append(
-            {
-                path: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
-                for path, leaf in leaves.items()
-            }
-        )
+        with mode.on(module):
+            made = module(*args, **kwargs)
+        leaves = dict(flatten(made, variant.outputs, "output"))
+        for path, leaf in leaves.items():
+            if isinstance(leaf, torch.Tensor):
+                # A parameter that is returned asks for a gradient at any time.
+                leaves[path] = (leaf if mode.grad else leaf.detach()).cpu()
+        answers.append(leaves)
     return tuple(answers)
 
 
@@ -293,10 +311,12 @@ def _compare(
         yield row("output", Verdict(problem=f"answered by {record['answered_by']}"))
     for key, value in record["values"].items():
         who, number, path = key.split("/", 2)
-        own = model[int(number) - 1] if model else {}
-        expected = repr(own[path]) if path in own else record["values"][f"eager/{number}/{path}"]
-        if who == "artifact" and value != expected:
-            yield row(path, Verdict(problem=f"call {number}: {value}, eager {expected}"))
+        call = "1" if who == "strided" else number
+        own = model[int(call) - 1] if model else {}
+        expected = repr(own[path]) if path in own else record["values"][f"eager/{call}/{path}"]
+        if who in ("artifact", "strided") and value != expected:
+            said = f"call {number}" if who == "artifact" else _apart(number)
+            yield row(path, Verdict(problem=f"{said}: {value}, eager {expected}"))
     for key, answer in made.items():
         who, _, rest = key.partition("/")
         if who in ("artifact", "noise"):
@@ -308,6 +328,19 @@ def _compare(
                 for verdict in _verdicts(made, answer, rest, model, tolerance)
                 if number == "1" or verdict.problem
             )
+        elif who == "strided":
+            number, _, path = rest.partition("/")
+            verdicts = _verdicts(made, answer, f"1/{path}", model, tolerance)
+            named = f"{path} ({_apart(number)})"
+            yield from (row(named, verdict) for verdict in verdicts if verdict.problem)
+
+
+def _apart(number: str) -> str:
+    return f"the elements of input {number} apart in memory"
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _verdicts(
@@ -319,11 +352,15 @@ def _verdicts(
 ) -> Iterator[Verdict]:
     eager, again, exact = (made[f"{who}/{leaf}"] for who in ("eager", "again", "exact"))
     if not equal(eager, again):
-        yield Verdict(eager=math.inf, allowed=math.inf)  # random numbers: nothing to compare
+        form = judge(answer, eager, eager).problem if not _alike(answer, eager) else ""
+        # Random numbers: beyond its form there is nothing to compare.
+        yield Verdict(eager=math.inf, allowed=math.inf, problem=form)
         return
     yield judge(answer, eager, exact, tolerance)
     number, _, path = leaf.partition("/")
     own = model[int(number) - 1].get(path) if model else None
+    if isinstance(own, torch.Tensor) and own.requires_grad:
+        yield Verdict(problem="the model's own answer asks for a gradient, which is lost")
     if isinstance(own, torch.Tensor):
         # Held against the graph's error, not its own: against float64 of another graph its own error
         # is as large as the difference, and would allow it.

@@ -32,6 +32,18 @@ class WeightTable:
         """Add the buffers that a variant writes to; return the names that they are stored under."""
         return tuple(self._name(name, part) for name in part.state)
 
+    def tie(self, module: torch.nn.Module) -> None:
+        """Add every other name under which the model has a parameter that is there.
+
+        Tracing keeps one of its names, and a checkpoint may have only another.
+        """
+        names = {_place(t): name for name, t in self._tensors.items() if t.numel()}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            known = names.get(_place(structure.dense(parameter.detach())))
+            if known is not None and name not in self._tensors:
+                self._tensors[name] = self._tensors[known]
+                self._roles[name] = self._roles[known]
+
     def record(self, section: str) -> Weights | None:
         """Return the manifest's record of the weights; None where there are none."""
         if not self._tensors:
@@ -81,13 +93,7 @@ class WeightTable:
         aliases = {}
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
-            key = (
-                str(tensor.device),
-                tensor.data_ptr(),
-                tensor.dtype,
-                tuple(tensor.shape),
-                tensor.stride(),
-            )
+            key = _place(tensor)
             if tensor.numel() and first.setdefault(key, name) != name:
                 aliases[name] = first[key]
         return aliases
@@ -108,6 +114,11 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.device == other.device:
         return one.data_ptr() == other.data_ptr() or torch.equal(one, other)
     return torch.equal(one.cpu(), other.cpu())
+
+
+def _place(tensor: torch.Tensor) -> object:
+    """Return what two tensors have in common that are one and the same."""
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:

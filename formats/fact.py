@@ -13,6 +13,7 @@ from .layout import is_dense, layout_of
 # Subjects. The paths of inputs start with a letter or an underscore, so they are none of these.
 DIMS: Final = "@dims"
 PROCESS: Final = "@process"
+MODULE: Final = "@module"
 HOST: Final = "@host"
 TENSOR: Final = "tensor"  # any input that is a tensor
 VALUE: Final = "value"  # any input that is a Python value
@@ -44,7 +45,7 @@ class Fact:
     """One kind of fact.
 
     Attributes:
-        subject: DIMS, PROCESS, HOST, TENSOR or VALUE: what it is a fact of.
+        subject: DIMS, PROCESS, MODULE, HOST, TENSOR or VALUE: what it is a fact of.
         form: of its value.
         meaning: what is observed, in words.
     """
@@ -184,6 +185,14 @@ FACTS: Final[Mapping[str, Fact]] = {
         "how many torch modes, function transforms and levels of forward AD are active",
     ),
     "matmul_precision": _fact(PROCESS, TEXT, "how float32 matrix products round: `highest`"),
+    "training": _fact(
+        MODULE,
+        TEXT,
+        "which parts of the fallback module are in training mode: `none`, `all`, `all but NAMES`",
+    ),
+    "trainable": _fact(
+        MODULE, FLAG, "whether gradients are recorded and one of its weights asks for one"
+    ),
     "torch": _fact(HOST, TEXT, "torch's version without its local part: `2.13.0`"),
     "os": _fact(HOST, TEXT, "the system in lower case: `linux`"),
     "arch": _fact(HOST, TEXT, "the processor, as `platform.machine()` names it"),

@@ -12,10 +12,10 @@ from typing import Any
 
 from .errors import ManifestError, UnknownFeatureError
 from .expression import evaluate
-from .fact import DIMS, FACTS, HOST, PROCESS
+from .fact import DIMS, FACTS, HOST, MODULE, PROCESS
 from .strict_json import show
 
-__all__ = ["DIMS", "FACTS", "HOST", "PROCESS", "Guard", "check"]
+__all__ = ["DIMS", "FACTS", "HOST", "MODULE", "PROCESS", "Guard", "check"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,8 @@ class Guard:
 
     Attributes:
         subject: the path of an input leaf (`ids`, `inputs['feats'][1]`), or `@dims` (the sizes of
-            the call by name), `@process` (settings of the calling thread or process) or `@host`.
+            the call by name), `@process` (settings of the calling thread or process), `@module` (how
+            the fallback module is set) or `@host`.
         fact: the name of one of its facts (see fact.py).
         expected: what the fact must be; its form depends on the fact.
         axis: of the input, where the fact is "size".

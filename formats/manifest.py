@@ -56,8 +56,9 @@ class Manifest:
         weights: where the weights are; None where the model has none.
         requires: features that a reader must know (see version.py).
         environment: what the artifact was built with, by name: torch, compiler, ...
-        frozen: the plain Python values that the model's modules held as attributes, as text: what the
-            code read of them is a constant of the compiled programs.
+        frozen: the plain Python values that the model's modules held as attributes, and the globals and
+            variables of closures that the code of their `forward` reads, as text: what was read of them
+            is a constant of the compiled programs.
         checks: what the verification of the artifact measured.
         model: where the model came from, as the spec says it.
     """

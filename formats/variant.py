@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .bucket import Bucket
-from .guard import Guard
+from .guard import MODULE, PROCESS, Guard
 from .signature import Node
 from .target import Target
+from .training import NONE
 
 LIBRARY: Final = "library"
 GRAPH: Final = "graph"
@@ -65,3 +66,17 @@ class Variant:
     device: str = "cpu"
     cuda_graph: bool = False
     options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def training(self) -> bool:
+        """Whether it is for a model in training mode."""
+        return self._expects(MODULE, "training") not in (None, NONE)
+
+    @property
+    def grad(self) -> bool:
+        """Whether it is for calls while gradients are recorded."""
+        return self._expects(PROCESS, "grad_mode") is True
+
+    def _expects(self, subject: str, fact: str) -> object:
+        found = (g.expected for g in self.guards if g.subject == subject and g.fact == fact)
+        return next(found, None)

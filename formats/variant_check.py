@@ -157,7 +157,12 @@ def _check_subject(
     leaf = leaves.get(item.subject)
     subject = fact.FACTS[item.fact].subject
     if leaf is None:
-        fits = item.subject == subject and subject in (fact.DIMS, fact.PROCESS, fact.HOST)
+        fits = item.subject == subject and subject in (
+            fact.DIMS,
+            fact.PROCESS,
+            fact.MODULE,
+            fact.HOST,
+        )
     else:
         fits = subject == (fact.TENSOR if isinstance(leaf, TensorLeaf) else fact.VALUE)
     if not fits:

@@ -18,21 +18,29 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         start = time.perf_counter()
-        model = load(argv[0], on_miss="raise")
+        models = [load(argv[0], on_miss="raise")]
         print(f"{argv[0]}: loaded in {(time.perf_counter() - start) * 1e3:.1f} ms")
-        for variant in model.manifest.variants:
-            if variant.form == LIBRARY and variant.device == model.device.type:
-                call = samples.draw(model.manifest, variant, device=model.device)
-                with torch.inference_mode():
-                    model(*call.args, **call.kwargs)
-                    devices.synchronize(model.device)
-                    start = time.perf_counter()
-                    model(*call.args, **call.kwargs)
-                    devices.synchronize(model.device)
-                sizes = ", ".join(f"{name}={size}" for name, size in call.dims.items())
-                took = (time.perf_counter() - start) * 1e3
-                print(f"  {variant.id}: answered {sizes or 'a call'} in {took:.2f} ms")
-        print(model.stats())
+        variants = [
+            variant
+            for variant in models[0].manifest.variants
+            if variant.form == LIBRARY and variant.device == models[0].device.type
+        ]
+        if any(variant.training for variant in variants):
+            models.append(load(argv[0], on_miss="raise", training=True))
+        for variant in variants:
+            model = models[variant.training]
+            call = samples.draw(model.manifest, variant, device=model.device)
+            with torch.enable_grad() if variant.grad else torch.inference_mode():
+                model(*call.args, **call.kwargs)
+                devices.synchronize(model.device)
+                start = time.perf_counter()
+                model(*call.args, **call.kwargs)
+                devices.synchronize(model.device)
+            sizes = ", ".join(f"{name}={size}" for name, size in call.dims.items())
+            took = (time.perf_counter() - start) * 1e3
+            print(f"  {variant.id}: answered {sizes or 'a call'} in {took:.2f} ms")
+        for model in models:
+            print(model.stats())
     except TcbuildError as error:
         print(error, file=sys.stderr)
         return error.exit_code

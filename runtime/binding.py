@@ -63,15 +63,15 @@ class Binder:
 def compile_lookup(
     signature: Signature,
     memo: Mapping[Any, Any],
-    training: Callable[[], bool],
+    setting: Callable[[], object],
     more: Sequence[Callable[[], object]] = (),
 ) -> Lookup:
     """Return a function with the model's own parameters that finds what `memo` has for a call.
 
     The key is the size of each symbol's axis, then the settings of the thread that are no part of a
     tensor check: grad mode, default dtype, deterministic algorithms, function modes, forward
-    differentiation; whether the fallback module is in training mode; and what the functions of `more`
-    return, which are further settings that guards look at. The function returns None
+    differentiation; how the fallback module is set; and what the functions of `more` return, which are
+    further settings that guards look at. The function returns None
     where the memo has nothing or the structure differs in a way it looks at; it raises whatever a call
     of another structure makes it run into.
     """
@@ -85,8 +85,8 @@ def compile_lookup(
             writer.lines.append(f"if {parameter.name} is not _tcb_left_out: return None")
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
     state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()", "_tcb_modes()"]
-    state += ["_tcb_forward_ad._current_level", "_tcb_training()"]
-    state += [f"{writer.constant(setting)}()" for setting in more]
+    state += ["_tcb_forward_ad._current_level", "_tcb_setting()"]
+    state += [f"{writer.constant(read)}()" for read in more]
     body = [
         *writer.lines,
         f"_tcb_found = _tcb_memo.get(({', '.join([*sizes, *state])}))",
@@ -103,7 +103,7 @@ def compile_lookup(
         "_tcb_grad": torch.is_grad_enabled,
         "_tcb_dtype": torch.get_default_dtype,
         "_tcb_deterministic": torch.are_deterministic_algorithms_enabled,
-        "_tcb_training": training,
+        "_tcb_setting": setting,
         "_tcb_modes": modes.function_modes,
         "_tcb_forward_ad": modes.forward_ad,
         **writer.constants,
@@ -116,7 +116,7 @@ def compile_lookup(
 def memo_key(
     signature: Signature,
     tensors: tuple[torch.Tensor, ...],
-    training: bool,
+    setting: object,
     more: Sequence[Callable[[], object]] = (),
 ) -> tuple[object, ...]:
     """Return the key that a lookup uses for a call with these tensors in this thread."""
@@ -128,8 +128,8 @@ def memo_key(
         torch.are_deterministic_algorithms_enabled(),
         modes.function_modes(),
         modes.forward_ad._current_level,
-        training,
-        *[setting() for setting in more],
+        setting,
+        *[read() for read in more],
     )
 
 

@@ -9,10 +9,12 @@ import torch
 
 from ..formats.tree import StructureError
 from . import observe, padding
+from . import setting as settings
 from .binding import Binder
 from .miss import Explanation, Refusal
 from .padding import Padded
 from .program import Program
+from .setting import Setting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +43,7 @@ def choose(
     programs: Sequence[Program],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    *,
-    training: bool = False,
+    setting: Setting,
 ) -> tuple[Choice | None, Explanation]:
     """Return the first program whose guards all hold, else the cheapest that the call is padded up to.
 
@@ -50,13 +51,8 @@ def choose(
         binders: one for each signature, in the manifest's order.
         programs: to choose from, in order.
         args, kwargs: the call.
-        training: whether the model is to train: no program for inference is right then.
+        setting: how the model is set.
     """
-    if training:
-        refusal = Refusal("module.training", "module.training: expected False, found True")
-        return None, Explanation(
-            variant=None, refusals={p.variant.id: (refusal,) for p in programs}
-        )
     refusals: dict[str, tuple[Refusal, ...]] = {}
     padded: list[tuple[Program, Choice]] = []
     for index, binder in enumerate(binders):
@@ -64,13 +60,17 @@ def choose(
         try:
             leaves = binder.bind(args, kwargs) if mine else {}
         except StructureError as error:
-            refusals.update({p.variant.id: (Refusal("structure", str(error)),) for p in mine})
+            structure = Refusal("structure", str(error))
+            for program in mine:
+                unset = settings.refusals(program.setting_guards, setting)
+                refusals[program.variant.id] = (structure, *unset)
             continue
         signature = binder.signature
         dims = observe.sizes(signature, leaves)
         for program in mine:
-            refused = observe.refusals(program.guards, leaves, dims)
-            if refused and program.variant.pad:
+            unset = settings.refusals(program.setting_guards, setting)
+            refused = [*unset, *observe.refusals(program.guards, leaves, dims)]
+            if refused and not unset and program.variant.pad:
                 refused = padding.refusals(program, signature, leaves, dims)
                 if not refused:
                     grown = Padded(program, signature, dims)

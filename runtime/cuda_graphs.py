@@ -7,6 +7,7 @@ stream share one pool of memory, since they run one behind the other.
 """
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -149,10 +150,12 @@ class Graphs:
         try:
             with (
                 torch.cuda.device(self._device),
+                warnings.catch_warnings(),
                 torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
             ):
+                warnings.simplefilter("ignore")  # of an empty graph, where the library fails
                 outputs = list(self._run(inputs))
-        except RuntimeError as error:
+        except Exception as error:
             self._forms.graphs[key] = None  # it is not tried again
             reason = str(error).strip().splitlines()[0]
             self._options.alerter.trouble(
@@ -178,5 +181,6 @@ class Graphs:
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy with the same strides."""
-    return tensor.detach().clone(memory_format=torch.preserve_format)
+    """Return a copy with the same strides that may be written to in any mode."""
+    with torch.inference_mode(False):
+        return tensor.detach().clone(memory_format=torch.preserve_format)

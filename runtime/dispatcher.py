@@ -16,6 +16,7 @@ from .miss import Explanation
 from .observe import also_unshared
 from .padding import Padded
 from .program import Program
+from .setting import Read
 from .state import State
 from .stats import Counter, Stats
 from .tensor_check import TensorCheck, exact_check
@@ -55,6 +56,7 @@ class Dispatcher:
         weights: WeightSets,
         state: State,
         device: torch.device,
+        setting: Read,
     ) -> None:
         self.manifest = manifest
         self.device = device
@@ -65,13 +67,13 @@ class Dispatcher:
         self._alerter = alerter
         self._weights = weights
         self._state = state
-        self._training = _training(fallback)
+        self._setting = setting
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         facts = {guard.fact for program in programs for guard in program.guards}
         self._more = (torch.get_float32_matmul_precision,) if "matmul_precision" in facts else ()
         self._lookups: list[Lookup] = [
-            compile_lookup(signature, memo, self._training, self._more)
+            compile_lookup(signature, memo, self._setting, self._more)
             for signature, memo in zip(manifest.signatures, self._memos, strict=True)
         ]
         self._lock = threading.Lock()
@@ -116,7 +118,8 @@ class Dispatcher:
         """Run each compiled variant on drawn values, so that no call pays for a first time.
 
         What each takes is measured: from then on a call that must be padded goes to the variant that
-        is cheapest, not merely the next in size. The state of the model stays as it is.
+        is cheapest, not merely the next in size. The state of the model and of torch's random numbers
+        stays as it is.
         """
 
         def run() -> None:
@@ -125,7 +128,8 @@ class Dispatcher:
                 with torch.inference_mode():
                     program.measure(call.tensors)
 
-        self._state.preserved(run)
+        with torch.random.fork_rng(devices=[]):
+            self._state.preserved(run)
 
     def load_weights(self, source: Source) -> None:
         """Replace the weights, also while other threads call: each call sees the old or the new ones.
@@ -157,13 +161,13 @@ class Dispatcher:
     def _choose(
         self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Choice | None, Explanation]:
-        return choose(self._binders, programs, args, kwargs, training=self._training())
+        return choose(self._binders, programs, args, kwargs, self._setting())
 
     def _remember(self, choice: Choice) -> None:
         """Let the next call like this one skip the guards."""
         index = choice.program.variant.signature
         signature = self.manifest.signatures[index]
-        key = memo_key(signature, choice.tensors, self._training(), self._more)
+        key = memo_key(signature, choice.tensors, self._setting(), self._more)
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())
@@ -209,10 +213,3 @@ class Dispatcher:
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()
         self._alerter.miss(guards, reason, served_by)
-
-
-def _training(module: object) -> Callable[[], bool]:
-    """Return a function that tells whether a module is in training mode."""
-    if isinstance(module, torch.nn.Module):
-        return lambda: module.training
-    return lambda: False

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ..formats import code_values
 from ..formats.manifest import Manifest
 from ..formats.signature import describe_value
 from .errors import StateError
@@ -18,8 +19,9 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
     alone, and so is a callable that is no module.
 
     Raises:
-        StateError: naming the first weight, or the first plain Python value among its attributes, that
-            differs: both are constants of the compiled programs; or that is on another device.
+        StateError: naming the first weight, or the first plain Python value (an attribute, or a global
+            that its code reads), that differs: both are constants of the compiled programs; or that is
+            on another device.
     """
     if not isinstance(module, torch.nn.Module):
         return
@@ -51,13 +53,9 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
+    read = code_values.find({path: part.forward for path, part in module.named_modules()})
     for path, expected in manifest.frozen.items():
-        owner, _, name = path.rpartition(".")
-        try:
-            value = getattr(module.get_submodule(owner), name)
-        except AttributeError:
-            continue
-        found = describe_value(value)
+        found = read[path] if path in read else _attribute(module, path)
         if found is not None and found != expected:
             raise StateError(
                 f"fallback module of {manifest.name}: {path}",
@@ -65,6 +63,15 @@ def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
                 expected=f"{expected}, as when the artifact was built",
                 tip="make the fallback module as the artifact's spec does, or rebuild",
             )
+
+
+def _attribute(module: torch.nn.Module, path: str) -> str | None:
+    """Return the plain value of a submodule's attribute as text; None where there is none."""
+    owner, _, name = path.rpartition(".")
+    try:
+        return describe_value(getattr(module.get_submodule(owner), name))
+    except AttributeError:
+        return None
 
 
 def _equal(mine: torch.Tensor, weight: torch.Tensor) -> bool:

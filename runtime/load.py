@@ -8,7 +8,7 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
-from . import devices, host, operators, program, weights
+from . import devices, host, operators, program, setting, weights
 from . import fallback as fallbacks
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
@@ -27,6 +27,7 @@ def load(
     check_weights: bool = True,
     borrow_inputs: bool = False,
     borrow_outputs: bool = False,
+    training: bool = False,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
 
@@ -44,12 +45,14 @@ def load(
             reads them where they are, instead of from copies.
         borrow_outputs: what a CUDA graph returns is valid until the next call, which overwrites it:
             it is then not copied.
+        training: whether to answer as the model does in training mode, by the variants that were built
+            for that; a fallback module has a mode of its own, which counts instead.
 
     Raises:
         FormatError: the file is malformed; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
         StateError: the fallback module has other weights, is on another device, or has other values
-            among its attributes.
+            among its attributes and the globals that its code reads.
         LibraryError: a library does not load.
         OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
@@ -83,4 +86,5 @@ def load(
         weights=WeightSets(manifest.weights, tensors, state),
         state=state,
         device=place,
+        setting=setting.reader(manifest, fallback, training=training),
     )

@@ -7,6 +7,7 @@ from math import prod
 import torch
 
 from ..formats.guard import DIMS, Guard
+from ..formats.layout import strides_of
 from ..formats.signature import Signature, TensorLeaf, walk
 from . import observe, samples
 from .miss import Refusal
@@ -64,14 +65,23 @@ class Padded:
         ]
 
     def _filler(self, path: str, leaf: TensorLeaf) -> Filler:
-        """Return what makes a tensor of a shape whose values are the padding's."""
+        """Return what makes a tensor of a shape, in the leaf's layout, whose values are the padding's."""
         dtype: torch.dtype = getattr(torch, leaf.dtype)
         device = self.program.device
         if self._noise is not None and path not in self.variant.fill:
             noise = self._noise
-            return lambda shape: samples.values(leaf, shape, noise).to(device)
+
+            def noisy(shape: list[int]) -> torch.Tensor:
+                return samples.in_layout(samples.values(leaf, shape, noise), leaf.layout).to(device)
+
+            return noisy
         value = self.variant.fill.get(path, 0)
-        return lambda shape: torch.full(shape, value, dtype=dtype, device=device)
+
+        def filled(shape: list[int]) -> torch.Tensor:
+            strides = strides_of(leaf.layout, shape)
+            return torch.empty_strided(shape, strides, dtype=dtype, device=device).fill_(value)
+
+        return filled
 
     def run(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Answer a call that the guards have accepted in its padded form."""

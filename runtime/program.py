@@ -9,11 +9,11 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.expression import evaluate
-from ..formats.guard import HOST, Guard
+from ..formats.guard import HOST, MODULE, Guard
 from ..formats.signature import DimLeaf, InputLeaf, Node, TensorLeaf, ValueLeaf
 from ..formats.tree import assemble
 from ..formats.variant import LIBRARY, Variant
-from . import devices, library_files
+from . import devices, library_files, setting
 from .aoti import Library
 from .cuda_graphs import GraphOptions, Graphs
 from .graph_source import Graph
@@ -52,6 +52,7 @@ class Program:
         guards: the guards that depend on the call and the process; the host's have been checked.
         device: where its tensors are.
         graphs: what it replays instead of running its library, where it does.
+        setting_guards: the guards on how the model is set.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
         padding: what of them was padded up to its bucket.
@@ -71,16 +72,17 @@ class Program:
         self.device = device
         self.graphs = graphs
         self.guards = tuple(
-            _placed(guard, device) for guard in variant.guards if guard.subject != HOST
+            _placed(guard, device)
+            for guard in variant.guards
+            if guard.subject not in (HOST, MODULE)
         )
+        self.setting_guards = setting.guards(variant)
         self.hits = Counter()
         self.padding = Waste()
         self.seconds: float | None = None
         self.result = _result(variant.outputs)
         self._bound = bound
-        run = bound.run if graphs is None else graphs.run
-        writes = variant.state or variant.written
-        self.run: Run = state.around(variant, run) if writes else run
+        self.run: Run = state.around(variant, bound.run if graphs is None else graphs.run)
 
     def measure(self, tensors: Tensors) -> None:
         """Run on a drawn call a few times and keep the median in `seconds`."""

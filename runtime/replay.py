@@ -2,11 +2,14 @@
 
 The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
-    {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null}
+    {"id": "0", "variant": ID, "dims": {"seq": 128}, "seed": 0, "inputs": "0.safetensors" or null,
+     "strided": true}
 
 Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, once more, `again`,
 the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
-call is padded, by `noise`: the variant with noise in the padding.
+call is padded, by `noise`: the variant with noise in the padding. With "strided" it is also made once
+for each input tensor by the artifact, with a part of a larger tensor in its place: `strided/N/...`
+for tensor N has what came out, and is left out where the call was refused.
 `FOLDER/imports.json` has the modules to import first, by name, with their files.
 `result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
 the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
@@ -20,7 +23,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -32,6 +35,7 @@ from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
 from . import devices, samples, weights
 from .dispatcher import Dispatcher
+from .errors import MissError
 from .exact import DoublePrecision, double
 from .graph_source import Graph
 from .load import load
@@ -39,6 +43,10 @@ from .padding import Padded
 from .program import Program
 from .program import load as load_program
 from .state import State
+
+# How often a graph that draws random numbers is run to see which of its results they are in: a dropout
+# of a few elements drops the same ones now and then.
+RANDOM_TRIES: Final = 16
 
 Tensors = tuple[torch.Tensor, ...]
 Weights = Mapping[str, torch.Tensor]
@@ -51,10 +59,12 @@ def main(argv: list[str]) -> int:
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
         for name, file in json.loads((folder / "imports.json").read_text(encoding="utf-8")).items():
             _import(name, file)
-        with Artifact(path) as artifact, torch.inference_mode():
+        with Artifact(path) as artifact:
             loaded = _Loaded(artifact)
             for request in requests:
-                _Replay(artifact, loaded, request).answer(folder)
+                replay = _Replay(artifact, loaded, request)
+                with torch.enable_grad() if replay.variant.grad else torch.inference_mode():
+                    replay.answer(folder)
     except TcbuildError as error:
         record = {"class": type(error).__name__, "exit_code": error.exit_code}
         record |= {"problem": error.problem, "where": error.where, "tip": error.tip}
@@ -95,9 +105,17 @@ class _Replay:
         self._device = devices.choose(artifact.manifest, self.variant.device)
         self._stored = loaded.weights(self._device)
         self.signature: Signature = artifact.manifest.signatures[self.variant.signature]
-        fresh = _Loaded(artifact) if self.variant.state else loaded
-        self._model = fresh.model(self._device)
+        self._model = loaded.model(self._device)
+        self._renew()
         self._leaves: dict[str, object] = {}
+
+    def _renew(self) -> None:
+        """Load the artifact again where calls leave something behind, or in training mode."""
+        training = self.variant.training
+        if self.variant.state or training:
+            self._model = load(
+                self._artifact.path, device=self._device, on_miss="raise", training=training
+            )
 
     def answer(self, folder: Path) -> None:
         """Answer the request and write what came out."""
@@ -119,11 +137,12 @@ class _Replay:
         args, kwargs = arguments(self.signature, inputs)
         explanation = self._model.explain(*args, **kwargs)
         self._twice("artifact", self._by_model, inputs, self._model.state())
+        if request["strided"]:
+            self._strided(inputs)
         if self.variant.pad:
             self._twice("noise", self._by_noise(call.dims), inputs, {})
         if self.variant.reference is not None:
-            for who in ("eager", "again"):
-                self._by_graph(who, self.variant.reference, inputs, call.dims, torch.clone)
+            self._by_eager(self.variant.reference, inputs, call.dims)
             with DoublePrecision():  # type: ignore[no-untyped-call]
                 self._by_graph("exact", self.variant.reference, inputs, call.dims, _wide)
         tensors = {key: t for key, t in self._leaves.items() if isinstance(t, torch.Tensor)}
@@ -133,6 +152,18 @@ class _Replay:
         values = {key: repr(v) for key, v in self._leaves.items() if key not in tensors}
         record = {"answered_by": explanation.variant, "values": values}
         (folder / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+
+    def _strided(self, inputs: Tensors) -> None:
+        """Answer with one tensor at a time in a layout that nothing was compiled for, where accepted."""
+        for number, tensor in enumerate(inputs):
+            self._renew()
+            given = tuple(_copy(other) for other in inputs)
+            given = (*given[:number], _spread(tensor), *given[number + 1 :])
+            try:
+                result = self._by_model(given)
+            except MissError:
+                continue
+            self._keep(f"strided/{number}", result, given, self._model.state())
 
     def _by_model(self, inputs: Tensors) -> Any:
         args, kwargs = arguments(self.signature, inputs)
@@ -146,6 +177,20 @@ class _Replay:
         noise = torch.Generator().manual_seed(1)
         padded = Padded(loaded, self.signature, dims, noise)
         return lambda tensors: padded.result(padded.run(list(tensors)), tensors, dims)
+
+    def _by_eager(self, source: str, inputs: Tensors, dims: Mapping[str, int]) -> None:
+        """Answer by the graph as `eager`, and as `again`: otherwise wherever random numbers show."""
+        before = torch.get_rng_state()
+        self._by_graph("eager", source, inputs, dims, torch.clone)
+        tries = 1 if torch.equal(before, torch.get_rng_state()) else RANDOM_TRIES
+        shown: dict[str, object] = {}
+        for _ in range(tries):
+            self._by_graph("again", source, inputs, dims, torch.clone)
+            for key in [key for key in self._leaves if key.startswith("again/")]:
+                eager = self._leaves[f"eager/{key.removeprefix('again/')}"]
+                if key not in shown or not _differ(shown[key], eager):
+                    shown[key] = self._leaves[key]
+        self._leaves.update(shown)
 
     def _by_graph(
         self,
@@ -170,14 +215,15 @@ class _Replay:
     ) -> None:
         for number in (1, 2):
             given = tuple(_copy(tensor) for tensor in inputs)
-            result = answer(given)
-            leaves = dict(flatten(result, self.variant.outputs, "output"))
-            paths = [path for path, _ in self.signature.tensors()]
-            leaves |= {f"written {paths[i]}": given[i] for i in self.variant.written}
-            leaves |= {f"state {name}": tensor for name, tensor in state.items()}
-            for path, leaf in leaves.items():
-                kept = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
-                self._leaves[f"{who}/{number}/{path}"] = kept
+            self._keep(f"{who}/{number}", answer(given), given, state)
+
+    def _keep(self, who: str, result: object, given: Tensors, state: Weights) -> None:
+        leaves = dict(flatten(result, self.variant.outputs, "output"))
+        paths = [path for path, _ in self.signature.tensors()]
+        leaves |= {f"written {paths[i]}": given[i] for i in self.variant.written}
+        leaves |= {f"state {name}": state[name] for name in self.variant.state}
+        for path, leaf in leaves.items():
+            self._leaves[f"{who}/{path}"] = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _import(name: str, file: str) -> None:
@@ -195,6 +241,24 @@ def _import(name: str, file: str) -> None:
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides, whatever mode is active."""
     return tensor.detach().clone(memory_format=torch.preserve_format)
+
+
+def _differ(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return not torch.equal(one, other)
+    return False
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an equal tensor whose elements lie apart in memory, along its last axis of several."""
+    axis = max((axis for axis, size in enumerate(tensor.shape) if size > 1), default=None)
+    if axis is None:
+        return _copy(tensor)
+    shape = list(tensor.shape)
+    shape[axis] *= 2
+    apart = [slice(None)] * tensor.dim()
+    apart[axis] = slice(None, None, 2)
+    return torch.zeros(shape, dtype=tensor.dtype)[tuple(apart)].copy_(tensor)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

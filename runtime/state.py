@@ -14,7 +14,8 @@ Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 class State:
     """The state of one loaded model.
 
-    Calls that write to it, or to their own inputs, run one behind the other.
+    Calls that write to it, or to their own inputs, run one behind the other; so do those of a variant
+    that only reads, as a weight, what another one writes to.
 
     Attributes:
         tensors: the buffers by name; every program writes to these in place.
@@ -27,12 +28,14 @@ class State:
         self.lock = threading.RLock()
 
     def around(self, variant: Variant, run: Run) -> Run:
-        """Return `run` with the state passed behind the call's tensors.
+        """Return `run` with the state passed behind the call's tensors; itself where there is none.
 
         Torch is told of each tensor that was written to, so that a gradient that needs the old value
         is refused, as it is in eager.
         """
         state = [self.tensors[name] for name in variant.state]
+        if not (state or variant.written):
+            return self._reading(run) if self._reads(variant) else run
 
         def stateful(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
             with self.lock:
@@ -43,6 +46,16 @@ class State:
             return made
 
         return stateful
+
+    def _reads(self, variant: Variant) -> bool:
+        return not self.tensors.keys().isdisjoint(variant.constants.values())
+
+    def _reading(self, run: Run) -> Run:
+        def locked(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+            with self.lock:
+                return run(tensors)
+
+        return locked
 
     def attach(self, module: Any) -> None:
         """Let a module use these very tensors as its buffers.

@@ -72,11 +72,12 @@ class WeightSets:
                     if name not in self._state.tensors:
                         self._spare[name].copy_(tensor)
                 self._finish()
-                for program in programs:
-                    if first:
-                        program.bind_spare(self._spare)
-                    program.flip()
+                # A call that uses state holds its lock: it sees neither weights nor state alone replaced.
                 with self._state.lock, torch.no_grad():
+                    for program in programs:
+                        if first:
+                            program.bind_spare(self._spare)
+                        program.flip()
                     for name, tensor in self._state.tensors.items():
                         tensor.copy_(new[name])
                     _load(module, new)
@@ -113,11 +114,9 @@ def _checked(
     """
     new = {}
     for name, weight in record.tensors.items():
-        tensor = given.get(name)
+        tensor = _given(name, given, record.aliases)
         if tensor is None and weight.role == "constant":
             tensor = current[name]
-        if tensor is None and name in record.aliases:
-            tensor = given.get(record.aliases[name])
         if tensor is None:
             expected = f"{weight.dtype} {list(weight.shape)}"
             raise StateError(f"{where}: {name}", found="no such tensor", expected=expected)
@@ -130,13 +129,22 @@ def _checked(
             )
         new[name] = tensor.detach()
     for name, other in record.aliases.items():
-        if name in given and other in given and not torch.equal(given[name], given[other]):
+        if name in given and not torch.equal(given[name], new[other]):
             raise StateError(
                 f"{where}: {name}",
                 found=f"other values than {other!r}",
                 expected="the same tensor: the two are tied in the model that was built",
             )
     return new
+
+
+def _given(
+    name: str, given: Mapping[str, torch.Tensor], aliases: Mapping[str, str]
+) -> torch.Tensor | None:
+    """Return what is given for a weight, under its own name or that of one it is tied to."""
+    stored = aliases.get(name, name)
+    tied = (other for other, target in aliases.items() if target == stored)
+    return next((given[other] for other in (name, stored, *tied) if other in given), None)
 
 
 def _like(

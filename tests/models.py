@@ -13,6 +13,7 @@ from .containers import Out as Out
 from .containers import Pair as Pair
 
 WORDS, WIDTH, BATCH, MOST = 11, 8, 3, 16
+GROUP = 4
 
 
 class Net(nn.Module):
@@ -160,8 +161,8 @@ class Fours(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, int]:
         """Take x, float32 [n, 2], where 4 divides n."""
         n = x.shape[0]
-        groups = x.view(n // 4, 4, -1) * self.weight
-        return groups.sum(1), n // 4
+        groups = x.view(n // GROUP, GROUP, -1) * self.weight
+        return groups.sum(1), n // GROUP
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[tuple[Tensor], dict[str, Any]]:

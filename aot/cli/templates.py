@@ -10,6 +10,8 @@ SPEC: Final = """\
 source = "model:build"            # module:callable beside this file; returns the module, in eval mode
 inputs = "model:example_inputs"   # called with the size of each dim by name -> (args, kwargs)
 # optional = ["mask"]             # inputs that may be None: one variant with, one without
+# training = [false, true]        # variants for the model in train() mode, too
+# grad = ["off", "on"]            # variants for calls while gradients are recorded, too
 # name = "my-model"               # in plans and logs; the name of this folder where left out
 
 # One table for each size that varies; the others are as in the example inputs.

@@ -132,6 +132,9 @@ WRONG = {
         "[model]\noptional = [1]",
         "model.optional",
     ),
+    "training modes of another type": ("[model]", "[model]\ntraining = true", "of type list"),
+    "a training mode unknown": ("[model]", "[model]\ntraining = [1]", "one or both of False, True"),
+    "a grad mode unknown": ("[model]", '[model]\ngrad = ["yes"]', "one or both of 'off', 'on'"),
     "a tolerance of no size": ("[shapes]", "[verify]\ntolerance = nan\n[shapes]", "tolerance"),
     "a negative tolerance": ("[shapes]", "[verify]\ntolerance = -1\n[shapes]", "tolerance"),
 }  # fmt: skip
@@ -337,3 +340,9 @@ def test_example_sizes_differ() -> None:
     sizes = spec.example_sizes(job.bucket)
     assert len(set(sizes.values())) == 3
     assert all(2 <= size <= 9 for size in sizes.values())
+
+
+def test_modes_in_a_file(read: Callable[..., Spec]) -> None:
+    spec = read("[model]", '[model]\ntraining = [false, true]\ngrad = ["off", "on"]')
+    assert (spec.training, spec.grad) == ((False, True), ("off", "on"))
+    assert (read().training, read().grad) == ((False,), ("off",))

@@ -1,5 +1,6 @@
 """The check of an artifact finds one that is wrong, whatever it is that is wrong with it."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from tcbuild.aot import verify
+from tcbuild.aot import Spec, build, verify
+from tcbuild.aot.dims import Dynamic
 from tcbuild.aot.errors import VerifyError
+from tcbuild.aot.job_cache import JobCache
 from tcbuild.aot.numerics import judge
 from tcbuild.aot.verify import Row, refuse
-from tcbuild.formats import Artifact, Manifest
+from tcbuild.formats import Artifact, Manifest, fact
+from tcbuild.runtime import dispatcher, replay
+from tcbuild.runtime.errors import MissError
 
 from .. import models
 from ..conftest import Rewrite
@@ -55,6 +60,38 @@ def test_libraries_of_two_variants_swapped(net_artifact: Path, rewrite: Rewrite)
     assert wrong >= {"batch=3, seq=16"}
 
 
+def here(path: Path, folder: Path, name: object) -> None:
+    """Answer the requests in this process, where the test has changed something."""
+    assert replay.main([str(path), str(folder)]) == 0
+
+
+def test_odd_strides_are_played_and_refused(
+    fours_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    class Noted(MissError):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            refused.append(self.found)
+
+    monkeypatch.setattr(sys.modules[verify.__module__], "_replay", here)
+    monkeypatch.setattr(dispatcher, "MissError", Noted)
+    assert not any(row.problem for row in verify(fours_artifact))
+    (found,) = refused  # one input, at one size
+    assert "x.layout: expected contiguous, found strides (4, 2)" in found
+
+
+def test_odd_strides_that_are_answered_wrongly(
+    fours_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[verify.__module__], "_replay", here)
+    monkeypatch.setattr(fact, "is_dense", lambda *_: True)  # the guard on the layout says nothing
+    wrong = [row for row in verify(fours_artifact) if row.problem]
+    assert {row.output for row in wrong} == {"output[0] (the elements of input 0 apart in memory)"}
+    assert len({row.sizes for row in wrong}) == 1
+
+
 EXACT = torch.tensor([1.0, 2.0], dtype=torch.float64)
 EAGER = EXACT.float() + torch.tensor([0.0, 1e-3])
 
@@ -92,3 +129,77 @@ def test_an_unbounded_error_passes_only_where_eager_has_it() -> None:
 
 def test_rows_that_pass_are_no_error() -> None:
     refuse([Row(variant="v", sizes="", output="output")], "path")
+
+
+class Half(torch.nn.Module):
+    """Two layers with a normalisation, in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(32, 64)
+        self.norm = torch.nn.LayerNorm(64)
+        self.second = torch.nn.Linear(64, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Take x, of 16 bits [n, 32]."""
+        made: torch.Tensor = self.second(torch.tanh(self.norm(self.first(x))))
+        return made
+
+
+def half(dtype: torch.dtype) -> Spec:
+    """Return the spec of a Half in a dtype."""
+    module = models.seeded(Half).to(dtype)
+
+    def inputs(sizes: Mapping[str, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        random = torch.Generator().manual_seed(0)
+        return (torch.randn(sizes["n"], 32, generator=random).to(dtype),), {}
+
+    return Spec(
+        name="half",
+        model=lambda: module,
+        inputs=inputs,
+        dims={"n": Dynamic(min=2, max=33)},
+        shapes={"x": ("n",)},
+        embed_graph=False,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sixteen_bits(dtype: torch.dtype, tmp_path: Path) -> None:
+    report = build(half(dtype), tmp_path / "half.tcb")
+    assert len(report.verification) > 1
+    step = torch.finfo(dtype).eps
+    for row in report.verification:
+        assert row.eager > 0  # eager itself rounds
+        assert row.error <= row.allowed < 8 * step
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sixteen_bits_that_are_wrong(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tanh that the compiler takes for a sine."""
+    from torch._inductor import lowering
+
+    aten = torch.ops.aten
+    sine = lowering.lowerings[aten.sin.default]
+    monkeypatch.setitem(lowering.lowerings, aten.tanh.default, sine)
+    path = tmp_path / "half.tcb"
+    spec = replace(half(dtype), verify=False)
+    build(spec, path, cache=JobCache(tmp_path / "cache"))
+    rows = verify(path, module=spec.model(), inputs=lambda _, sizes: spec.inputs(sizes))
+    assert rows
+    for row in rows:
+        assert "against float64, eager has" in row.problem
+        assert row.error > row.allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_rule_in_sixteen_bits(dtype: torch.dtype) -> None:
+    """One rounding step beside twice eager's error, and not the sixteen that float32 has."""
+    exact = torch.tensor([1.0, 1.5], dtype=torch.float64)
+    eager = exact.to(dtype)
+    step = torch.finfo(dtype).eps  # between 1 and 2
+    assert judge((exact + step).to(dtype), eager, exact).problem == ""
+    assert "against float64" in judge((exact + 2 * step).to(dtype), eager, exact).problem
+    assert judge(exact.float(), eager, exact).problem.startswith("torch.float32 [2], eager torch.")

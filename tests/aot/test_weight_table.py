@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load
-from torch import Tensor
+from torch import Tensor, nn
 
 from tcbuild.aot.partition import Partitioned
 from tcbuild.aot.weight_table import WeightTable
@@ -91,6 +91,20 @@ def test_tied_weights_are_stored_once() -> None:
     assert record.aliases == {"b": "a"}
     assert stored(table).keys() == {"a", "other", "view"}
     assert table.bytes() == 3 * weight.nbytes
+
+
+def test_a_parameter_has_all_its_names() -> None:
+    first, one, other = (nn.Linear(4, 4, bias=False) for _ in range(3))
+    module = nn.ModuleDict({"a": first, "b": one, "c": other})
+    first.weight = one.weight
+    table = WeightTable()
+    table.add(part(**{"b.weight": one.weight.detach()}))
+    table.tie(module)
+    record = table.record("weights")
+    assert record is not None
+    assert record.aliases == {"b.weight": "a.weight"}
+    assert record.tensors.keys() == {"a.weight", "b.weight"}  # no variant reads the third
+    assert stored(table).keys() == {"a.weight"}
 
 
 def test_two_variants_share_what_is_equal() -> None:

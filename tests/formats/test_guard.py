@@ -6,7 +6,7 @@ import pytest
 
 from tcbuild.formats.errors import ManifestError, UnknownFeatureError
 from tcbuild.formats.fact import FACTS, TENSOR, VALUE
-from tcbuild.formats.guard import DIMS, HOST, PROCESS, Guard, check
+from tcbuild.formats.guard import DIMS, HOST, MODULE, PROCESS, Guard, check
 
 SIZES = {"batch": 4, "seq": 10}
 STRIDED = ((2, 3), (3, 1))
@@ -39,6 +39,9 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("default_dtype", "float32", "float32", "float64"),
     ("deterministic", False, False, True),
     ("modes", 0, 0, 1),
+    ("training", "none", "none", "all"),
+    ("training", "all but bn", "all but bn", "all"),
+    ("trainable", False, False, True),
     ("torch", "2.13.0", "2.13.0", "2.13.1"),
     ("os", "linux", "linux", "darwin"),
     ("arch", "x86_64", "x86_64", "aarch64"),
@@ -143,7 +146,7 @@ WELL_FORMED: dict[str, tuple[Any, ...]] = {
     "glibc": (),
     "driver": (),
     **dict.fromkeys(("neg", "conj", "requires_grad", "shared"), (True,)),
-    **dict.fromkeys(("grad_mode", "autocast", "deterministic"), (True,)),
+    **dict.fromkeys(("grad_mode", "autocast", "deterministic", "trainable"), (True,)),
 }
 
 
@@ -181,4 +184,4 @@ def test_axis_goes_with_size() -> None:
 
 
 def test_subjects_are_no_parameters() -> None:
-    assert not any(subject.isidentifier() for subject in (DIMS, PROCESS, HOST))
+    assert not any(subject.isidentifier() for subject in (DIMS, PROCESS, MODULE, HOST))

@@ -11,7 +11,12 @@ from tcbuild.formats.container import HEADER
 from tests.formats import spec_blocks
 from tests.formats.spec_blocks import COMMAND, FIELDS, LIMITS, SPEC
 
-NO_LIMIT_OF_A_FILE = {"sizes.MAX_TRIED"}
+NO_LIMIT_OF_A_FILE = {
+    "sizes.MAX_TRIED",
+    "code_values.MAX_TEXT",
+    "code_values.MAX_VALUES",
+    "code_values.MAX_WRAPPERS",
+}
 TEXT = SPEC.read_text(encoding="utf-8")
 
 

@@ -121,7 +121,7 @@ def test_input_that_is_written_to(build: Build) -> None:
 def test_failed_capture_is_told_and_served(
     graphed_artifact: Path, eager: models.Mlp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         message = "operation not permitted when stream is capturing"
         raise RuntimeError(message)
 

@@ -16,6 +16,7 @@ from tcbuild.formats.signature import Branch, Parameter, Signature, Symbol, Tens
 from tcbuild.formats.tree import StructureError
 from tcbuild.runtime import alert as alerts
 from tcbuild.runtime.binding import Binder, compile_lookup, memo_key
+from tcbuild.runtime.setting import Setting
 
 from .. import models
 from ..conftest import Rewrite
@@ -269,8 +270,8 @@ BOUND: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BOUND)
 def test_every_form_of_parameter_is_read_alike_in_both_ways(name: str) -> None:
     args, kwargs, reason = BOUND[name]
-    memo = {memo_key(ALL_FORMS, (X, X), training=False): "found"}
-    lookup = compile_lookup(ALL_FORMS, memo, lambda: False)
+    memo = {memo_key(ALL_FORMS, (X, X), Setting()): "found"}
+    lookup = compile_lookup(ALL_FORMS, memo, Setting)
     try:
         found = lookup(*args, **kwargs)
     except Exception:

@@ -195,6 +195,20 @@ def test_a_fallback_with_other_weights_is_refused(net_artifact: Path) -> None:
         runtime.load(net_artifact, fallback=wide)
 
 
+def test_a_fallback_that_reads_another_global_is_refused(
+    fours_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fallback = models.seeded(models.Fours)
+    runtime.load(fours_artifact, fallback=fallback)
+    monkeypatch.setattr(models, "GROUP", 2)
+    with pytest.raises(runtime.StateError) as caught:
+        runtime.load(fours_artifact, fallback=fallback)
+    assert "globals tests.models.GROUP" in caught.value.where
+    assert (caught.value.found, caught.value.expected[:2]) == ("2", "4,")
+    monkeypatch.delattr(models, "GROUP")  # what is not there is left alone
+    runtime.load(fours_artifact, fallback=fallback)
+
+
 def test_weights_can_be_left_unread(net_artifact: Path) -> None:
     served = runtime.load(net_artifact, check_weights=False)
     args, _ = models.net_call()

@@ -1,0 +1,64 @@
+"""A compiled job as a part of the artifact: its guards, its bytes, and the graph to hold it against."""
+
+from ..formats.variant import LIBRARY
+from . import graph_source, inductor
+from .capture import Captured
+from .compile import Compiled
+from .guards import call_guards
+from .package import Part
+from .padding import Padding
+from .partition import Partitioned
+from .plan import Job
+from .spec import Spec
+from .targets import host_guards
+from .weight_table import WeightTable
+
+
+def library_part(
+    spec: Spec,
+    job: Job,
+    captured: Captured,
+    partitioned: Partitioned,
+    compiled: Compiled,
+    weights: WeightTable,
+    padded: Padding | None = None,
+) -> Part:
+    """Return the part; the weights that it needs are added to the table.
+
+    Args:
+        spec: for the compiler's options.
+        job, captured, partitioned, compiled: the job, and what its stages have made.
+        weights: of the artifact.
+        padded: how smaller calls are padded, if they are.
+    """
+    files = compiled.job.library.files
+    host = host_guards(job.target, files["model.so"], inductor.vector_flags(job.target))
+    guards = call_guards(
+        captured.signature,
+        job.bucket,
+        compiled.job.relations,
+        written=partitioned.written,
+        device=job.target.device,
+        grad=job.mode.grad,
+        training=captured.training if True in spec.training else None,
+    )
+    return Part(
+        id=job.id,
+        form=LIBRARY,
+        signature=captured.signature,
+        bucket=job.bucket,
+        guards=(*host, *guards),
+        outputs=padded.outputs if padded else partitioned.outputs,
+        files=dict(files),
+        constants=weights.add(partitioned),
+        state=weights.add_state(partitioned),
+        written=partitioned.written,
+        operators=partitioned.providers(compiled=True),
+        pad=padded.pad if padded else {},
+        fill=padded.fill if padded else {},
+        reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
+        target=job.target,
+        device=job.target.device,
+        cuda_graph=job.target.device == "cuda" and spec.mode == "reduce-overhead",
+        options=inductor.describe_options(job.target, spec.compiler_options()),
+    )
