@@ -234,7 +234,16 @@ def _verify(
         said.append("cached" if known else f"{len(rows)} outputs")
         jobs = {job.id: job for job in plan.jobs}
         refuse(
-            rows, path, lambda row: culprit.find(spec, module, jobs[row.variant], row, calls, cache)
+            rows,
+            path,
+            lambda row: culprit.find(
+                spec,
+                placement.on(jobs[row.variant].target.device),
+                jobs[row.variant],
+                row,
+                calls,
+                cache,
+            ),
         )
     return rows
 

@@ -35,7 +35,8 @@ class CompileError(TcbuildError):
     exit_code = 23
     problem = "compilation failed"
     default_tip = (
-        "the compiler's own output is above; build one bucket alone with --only to narrow it"
+        "the compiler's own output is above; tcbuild doctor checks the compiler itself; "
+        "build one bucket alone with --only to narrow it"
     )
 
 
@@ -61,6 +62,7 @@ class ToolError(TcbuildError):
 
     exit_code = 26
     problem = "the build environment is incomplete"
+    default_tip = "tcbuild doctor checks all of it, and says what to type"
 
 
 def relayed(record: Mapping[str, Any]) -> TcbuildError:

@@ -137,9 +137,12 @@ def _serial_where_small() -> Iterator[None]:
         kernel.decide_parallel_depth = decide
 
 
-def vector_flags(target: Target) -> str:
-    """Return the compiler flags of the vector instruction set that Inductor picks for a target."""
-    if target.device == "cuda":
+def vector_flags(target: Target | None = None) -> str:
+    """Return the compiler flags of the vector instruction set that Inductor picks here for a target.
+
+    Without one, for this processor.
+    """
+    if target is not None and target.device == "cuda":
         return ""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 

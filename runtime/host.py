@@ -1,6 +1,5 @@
 """What this machine and this process are, as the facts that host guards are about."""
 
-import ctypes
 import functools
 import os
 import platform
@@ -8,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ..formats import cpu
+from ..formats import cpu, gpu
 from ..formats.guard import HOST
 from ..formats.manifest import Manifest
 from ..formats.variant import LIBRARY, Variant
@@ -76,18 +75,8 @@ def _gpu(device: torch.device) -> dict[str, str]:
     return {
         "gpu": f"sm_{major}{minor}",
         "cuda": torch.version.cuda or "none",
-        "driver": _driver(),
+        "driver": ".".join(map(str, gpu.driver_version())),
     }
-
-
-def _driver() -> str:
-    """Return the newest CUDA version that the driver supports, as it says itself."""
-    version = ctypes.c_int(0)
-    try:
-        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
-    except (OSError, AttributeError):
-        return "0"
-    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _glibc() -> str:
