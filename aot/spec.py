@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-MODES = ("default", "reduce-overhead", "max-autotune")
+MODES = ("default", "reduce-overhead")
 OFF, ON = "off", "on"
 VALUE_TYPES = (type(None), bool, int, float, str)
 
@@ -47,8 +47,7 @@ class Spec:
             "cuda-sm_90" for that architecture only. For CUDA the model and the example calls are moved
             to the GPU.
         mode: how hard to search for fast code: "default" takes the compiler's own choices;
-            "reduce-overhead" lets CUDA variants replay CUDA graphs; "max-autotune" measures what there
-            is to choose from, with and without graphs, and keeps the quickest that is right.
+            "reduce-overhead" lets CUDA variants replay CUDA graphs, and changes nothing on the CPU.
         emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
             instead of once for a fused kernel: nearer to eager, and slower.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
@@ -96,9 +95,6 @@ class Spec:
             if not (target in ("cpu", "cuda") or re.fullmatch(r"cuda-sm_[0-9]+", str(target))):
                 expected = "cpu, cuda or cuda-sm_XX"
                 raise SpecError("build.targets", found=target, expected=expected)
-        if self.mode == "max-autotune" and "cpu" in self.targets:
-            expected = "default, or reduce-overhead, where cpu is among the targets"
-            raise SpecError("build.mode", found=self.mode, expected=expected)
         for name in self.optional:
             if not isinstance(name, str):
                 found = repr(name)

@@ -56,14 +56,22 @@ def options(description: str | None, *, rounds: int) -> Options:
 
 
 @contextlib.contextmanager
-def own_folder() -> Iterator[Path]:
-    """Give a temporary folder that every cache of this process and its children lies in."""
+def own_folder(path: Path | None = None) -> Iterator[Path]:
+    """Give a folder that every cache of this process and its children lies in.
+
+    Args:
+        path: of the folder; a temporary one where left out.
+    """
     KEPT.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tcbuild-bench-") as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as stack:
+        if path is None:
+            made = tempfile.TemporaryDirectory(prefix="tcbuild-bench-")
+            folder = Path(stack.enter_context(made))
+        else:
+            folder = path.absolute()
         for variable in ("TMPDIR", "TCBUILD_CACHE", "TORCHINDUCTOR_CACHE_DIR"):
             place = folder / variable.lower()
-            place.mkdir()
+            place.mkdir(parents=True, exist_ok=True)
             os.environ[variable] = str(place)
         tempfile.tempdir = None  # look at TMPDIR again
         try:
