@@ -145,11 +145,21 @@ class Dispatcher:
                 nothing was replaced.
         """
         programs = (*self._programs, *self._embedded)
+        if self.device.type == "cuda" and not self._weights.swapped:
+            # A library that takes no locks refuses to run on its second set of constants as long as
+            # it has never run on the first.
+            self._state.preserved(self._run_each)
         self._weights.replace(source, programs, self._fallback, self.manifest.name)
 
     def state(self) -> Mapping[str, torch.Tensor]:
         """Return the buffers that the model writes to, by name: the tensors in use, not copies."""
         return dict(self._state.tensors)
+
+    def _run_each(self) -> None:
+        for program in self._programs:
+            call = samples.draw(self.manifest, program.variant, device=self.device)
+            with torch.no_grad():
+                program.run(list(call.tensors))
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         choice, explanation = self._choose(self._programs, args, kwargs)

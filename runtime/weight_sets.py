@@ -42,6 +42,11 @@ class WeightSets:
         self._readers = 0
         self._idle = threading.Condition()
 
+    @property
+    def swapped(self) -> bool:
+        """Whether the weights have been replaced before."""
+        return self._spare is not None
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Keep the weights as they are while something reads them in more than one step."""

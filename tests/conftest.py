@@ -56,6 +56,11 @@ x = ["batch", "_"]
 """
 
 
+def python_path(*folders: Path) -> str:
+    """Return PYTHONPATH with more folders in front."""
+    return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
+
+
 class CommandLine(Protocol):
     """Runs `tcbuild ARGUMENTS` in a process of its own, with more environment variables."""
 
@@ -92,7 +97,7 @@ def tcbuild() -> CommandLine:
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "tcbuild.aot.cli", *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+            env={**os.environ, "PYTHONPATH": python_path(ROOT / "src"), **environment},
             cwd=cwd,
             capture_output=True,
             text=True,

@@ -14,7 +14,7 @@ import torch
 from tcbuild import runtime
 
 from .. import models
-from ..conftest import ROOT
+from ..conftest import ROOT, python_path
 
 
 class Script(Protocol):
@@ -50,7 +50,7 @@ def script() -> Script:
     def run(source: str, *argv: str | Path, **environment: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", source, *map(str, argv)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **environment},
+            env={**os.environ, "PYTHONPATH": python_path(ROOT / "src", ROOT), **environment},
             capture_output=True,
             text=True,
             check=False,
