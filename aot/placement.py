@@ -33,6 +33,8 @@ class Placement:
 
 def call_on(call: Call, module: torch.nn.Module, device: str) -> Call:
     """Return a call of the module with its tensors on a kind of device."""
+    if device == "cpu":
+        return call
     leaves: list[object] = []
 
     def leaf(_: str, value: object) -> Node:
@@ -40,7 +42,7 @@ def call_on(call: Call, module: torch.nn.Module, device: str) -> Call:
         return TensorLeaf(dtype="", shape=(), index=len(leaves) - 1)
 
     parameters = structure.parameters(module.forward, call, leaf)
-    return arguments(Signature(parameters=parameters), leaves) if device != "cpu" else call
+    return arguments(Signature(parameters=parameters), leaves)
 
 
 def moved(tensor: torch.Tensor, device: str) -> torch.Tensor:

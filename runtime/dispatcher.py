@@ -15,7 +15,7 @@ from .errors import MissError
 from .miss import Explanation
 from .observe import also_unshared
 from .padding import Padded
-from .program import Program
+from .program import Program, Tensors
 from .setting import Read
 from .state import State
 from .stats import Counter, Stats
@@ -121,15 +121,7 @@ class Dispatcher:
         is cheapest, not merely the next in size. The state of the model and of torch's random numbers
         stays as it is.
         """
-
-        def run() -> None:
-            for program in self._programs:
-                call = samples.draw(self.manifest, program.variant, device=program.device)
-                with torch.inference_mode():
-                    program.measure(call.tensors)
-
-        with torch.random.fork_rng(devices=[]):
-            self._state.preserved(run)
+        self._on_drawn_calls(lambda program, tensors: program.measure(tensors))
 
     def load_weights(self, source: Source) -> None:
         """Replace the weights, also while other threads call: each call sees the old or the new ones.
@@ -148,18 +140,24 @@ class Dispatcher:
         if self.device.type == "cuda" and not self._weights.swapped:
             # A library that takes no locks refuses to run on its second set of constants as long as
             # it has never run on the first.
-            self._state.preserved(self._run_each)
+            self._on_drawn_calls(lambda program, tensors: program.run(list(tensors)))
         self._weights.replace(source, programs, self._fallback, self.manifest.name)
 
     def state(self) -> Mapping[str, torch.Tensor]:
         """Return the buffers that the model writes to, by name: the tensors in use, not copies."""
         return dict(self._state.tensors)
 
-    def _run_each(self) -> None:
-        for program in self._programs:
-            call = samples.draw(self.manifest, program.variant, device=self.device)
-            with torch.no_grad():
-                program.run(list(call.tensors))
+    def _on_drawn_calls(self, use: Callable[[Program, Tensors], object]) -> None:
+        """Use each compiled variant on drawn values; the model's state and random numbers stay."""
+
+        def run() -> None:
+            for program in self._programs:
+                call = samples.draw(self.manifest, program.variant, device=program.device)
+                with torch.inference_mode():
+                    use(program, call.tensors)
+
+        with torch.random.fork_rng(devices=[]):
+            self._state.preserved(run)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         choice, explanation = self._choose(self._programs, args, kwargs)

@@ -55,7 +55,7 @@ def run_case(path: Path) -> str:
         AssertionError: the artifact did not do what the case says.
         TcbuildError: the build refused a case that must build.
     """
-    case = _import(path)
+    case = import_file(path)
     module, args, kwargs, dynamic_shapes = case.make()
     eager = copy.deepcopy(module)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +141,8 @@ def _swap(case: ModuleType, out: Path, eager: torch.nn.Module) -> None:
         model.load_weights(state)
 
 
-def _import(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """Import a module from its file, under the file's name."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,6 +1,5 @@
 """A user's own Triton kernel is compiled into the artifact: serving needs neither it nor Triton."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from ..conformance.__main__ import import_file
 from . import models
 from .conftest import Build
 
@@ -62,13 +62,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """Return the module with the kernel: Triton reads its source from the file."""
     path = tmp_path_factory.mktemp("kernels") / "tcbuild_test_kernels.py"
     path.write_text(KERNEL, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    return import_file(path)
 
 
 def test_serving_without_triton(kernels: ModuleType, build: Build, tmp_path: Path) -> None:
