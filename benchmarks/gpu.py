@@ -13,11 +13,26 @@ of two rates that are measured first. The ways:
   no competitor;
 - `tcbuild`: the artifact; `tcbuild borrowed`: the same with borrowed inputs and outputs.
 
-Each line is printed as its cell ends, and `--json` is written anew each time. A model takes about
-4 to 8 minutes: measure one or two a command, and `--join` the files to one table:
+Cells import, compile and warm up in parallel, `--jobs` at a time, and no number is disturbed by it:
 
-    gpu.py --models mlp,chain --budget 520 --json 1.json
-    gpu.py --models decode --budget 520 --json 2.json
+- A cell that is ready waits until it is alone: all other cells are stopped, with the processes that
+  they started, and what they have queued on the device has ended. It warms up again, measures, and
+  the others go on.
+- Inductor tunes by measuring kernels. Each such measurement of any cell, competitor's or ours, is
+  alone in the same way; compiling the candidates is not, as no time of that is told. Where torch
+  has no place to ask for that, a cell is alone for as long as it compiles.
+- With `--mode max-autotune`, processes of tcbuild's build measure on their own, so all of a build is
+  alone.
+- Those ways of a model that tune take turns, so that each finds what the one before has tuned.
+
+`--profile` adds where the time goes, by kernel: of tcbuild and the best of the others, or of the
+ways it is given.
+
+Each line is printed as its cell ends, and `--json` is written anew each time. Measure some models a
+command with one `--folder`, which keeps what is compiled, and `--join` the files to one table:
+
+    gpu.py --models mlp,chain,decode --budget 560 --folder kept --json 1.json
+    gpu.py --models prefill,bert --budget 560 --folder kept --json 2.json
     gpu.py --join 1.json 2.json
 
 With `--cold` it measures the start of a process to its first result instead, in ms: of the
@@ -29,140 +44,100 @@ import argparse
 import fnmatch
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 import gpu_cell
+import gpu_cold
+import gpu_profile
 import gpu_table
 import measure
-from gpu_cell import NEEDS, ON_CPU, WAYS, Setting
+from gpu_cell import ON_CPU, WAYS, Setting
+from gpu_gate import Gate
+from gpu_lanes import Lanes, Task
 from gpu_models import CASES
+from gpu_plan import Plan
+from gpu_profile import PROFILE
 from measure import Row
 
-MINIMUM: Final = 5.0  # seconds; with less left, no cell is started
 FEWEST: Final = 50  # calls that a median is taken of
-COLD: Final = {"tcbuild": "make artifact", "eager": "", "compile": "", "aoti": "make package"}
-STAGES: Final = ("python", "torch", "inputs", "construct", "import", "load", "call")
+CORES: Final = len(os.sched_getaffinity(0))
+MOST: Final = 8  # jobs, where the command line does not say
+ROOM: Final = 16 << 30  # bytes on the device for a cell: the largest takes 10 with its copies
+BEST: Final = "best"  # for `--profile`: tcbuild and the best of the others
 
 
-class Runner:
-    """Runs each cell in a process, within the time that is left, and keeps and prints its row."""
+class Record:
+    """Keeps the rows of all cells, in the file, too, and prints a line for each."""
 
-    def __init__(self, options: argparse.Namespace, setting: Setting) -> None:
-        self.options = options
-        self.setting = setting
-        self.end = time.monotonic() + (options.budget or float("inf"))
-        self.rows: list[Row] = []
+    def __init__(self, options: argparse.Namespace, ways: Sequence[str], plan: Plan) -> None:
+        self.rates: Row = {}
+        self.cells: list[Row] = []
+        self.profiles: list[Row] = []
+        self._options = options
+        self._plan = plan
+        self._coming = {model: set(ways) for model in chosen(CASES, options.models)}
+        self._began = time.monotonic()
 
-    def keep(self, row: Row) -> None:
-        """Keep a row, in the file, too."""
-        self.rows.append(row)
-        measure.save(self.options.json, "gpu", self.rows)
+    def rows(self) -> list[Row]:
+        """Return all rows, those of the models made of the cells there are."""
+        rows = [self.rates, *self.cells] if self.rates else list(self.cells)
+        for model in self._coming:
+            if cells := self._of(model):
+                rows.append(gpu_table.model_row(model, cells, self.rates))
+        return rows + self.profiles
 
-    def apart(self, script: str, arguments: Iterable[str], limit: float) -> Row:
-        """Run a script that writes a row to the file of its last argument; a crash becomes the row's."""
-        limit = min(limit, self.end - time.monotonic())
-        if limit < MINIMUM:
-            return {"failed": "no time left"}
-        paths = [str(measure.ROOT), str(measure.ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with tempfile.TemporaryDirectory() as name:
-            answer, said = Path(name) / "row.json", Path(name) / "said"
-            path = str(Path(__file__).with_name(script))
-            command = [sys.executable, path, *arguments, str(answer)]
-            began = time.monotonic()
-            with said.open(
-                "wb"
-            ) as file:  # no pipe: a process that outlives its parent keeps it open
-                process = subprocess.Popen(
-                    command, env=environment, stdout=file, stderr=file, start_new_session=True
-                )
-                failed = wait(process, limit)
-            row: Row = {"seconds": time.monotonic() - began, "started": began}
-            if answer.exists():
-                row.update(json.loads(answer.read_text(encoding="utf-8")))
-            output = said.read_text(encoding="utf-8", errors="replace").strip()
-        if failed and "failed" not in row:
-            row["failed"] = f"{failed}: {(output.splitlines() or ['no output'])[-1]}"
-        return {**row, "output": output[-4000:]} if "failed" in row else row
+    def _of(self, model: str) -> list[Row]:
+        return [row for row in self.cells if row["model"] == model and row["way"] in WAYS]
 
-    def cell(self, model: str, way: str) -> Row:
-        """Run a cell, and print its line."""
-        options, needed = self.options, NEEDS.get(way)
-        if needed and not self.setting.made(needed, model).exists():
-            made = next((row for row in self.rows if where(row) == (model, needed)), None)
-            made = made or self.cell(model, needed)
-            if "failed" in made:
-                row: Row = {"failed": f"{needed}: {made['failed']}"}
-                return self._ended(model, way, row)
-        limit = options.build_timeout if way in gpu_cell.MAKERS else options.timeout
-        row = self.apart("gpu.py", [*passed(self.setting), "--one", model, way, "--json"], limit)
-        return self._ended(model, way, row)
-
-    def _ended(self, model: str, way: str, row: Row) -> Row:
+    def ended(self, task: Task, row: Row) -> Sequence[Task]:
+        """Keep and print a row; return the profiles to take where it was its model's last."""
+        model, way = task.key
         row = {"table": "cells", "model": model, "way": way, **row}
-        said = "made"
-        if "us" in row or "failed" in row:
-            said = f"{row['us']:.1f} us" if gpu_table.timed(row) else gpu_table.why(row)
-        elif way == "rates":
-            said = "measured"
-        print(f"  {model:10} {way:17} {row.get('seconds', 0):5.0f} s  {said}", flush=True)
-        self.keep(row)
-        return row
+        line(row)
+        if way.startswith(PROFILE) and "failed" not in row:
+            self.profiles.append({**row, "table": "profiles", "way": way.removeprefix(PROFILE)})
+        else:
+            self.cells.append(row)
+        if way == "rates":
+            self.rates = {**row, "table": "rates", "device": row.get("name", "the device")}
+        measure.save(self._options.json, "gpu", self.rows())
+        coming = self._coming.get(model, set())
+        if way not in coming:
+            return ()
+        coming.remove(way)
+        if coming:
+            return ()
+        print(f"  {model:10} {'all':17} after {time.monotonic() - self._began:.0f} s", flush=True)
+        return [self._plan.profile(model, way) for way in self._profiled(model)]
 
-    def first(self, model: str, way: str) -> Row:
-        """Start a process for one result, and return its row."""
-        needed, setting = COLD[way], self.setting
-        path = str(setting.made(needed, model)) if needed else "-"
-        size = "small" if setting.small else "full"
-        arguments = [way, model, path, setting.device, size]
-        row = self.apart("gpu_first.py", arguments, self.options.timeout)
-        if "failed" not in row:
-            took = row["stages"]
-            took["python"] = (row["entered"] - row["started"]) * 1e3
-            row["total"] = sum(took.values()) - took.get("construct", 0.0)
-        return row
-
-
-def wait(process: "subprocess.Popen[bytes]", limit: float) -> str:
-    """Wait for a process, and end what it leaves running; return what went wrong, or nothing."""
-    try:
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        return f"over {limit:.0f} s"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    if code < 0:
-        return f"crashed ({signal.Signals(-code).name})"
-    return f"exit code {code}" if code else ""
+    def _profiled(self, model: str) -> list[str]:
+        """Return which ways of a model to profile."""
+        asked = self._options.profile
+        times = {cell["way"]: cell["us"] for cell in self._of(model) if gpu_table.timed(cell)}
+        if asked is None:
+            return []
+        if asked != BEST:
+            return chosen(times, asked)
+        pair = ("tcbuild", gpu_table.best(times, gpu_table.OTHERS))
+        return [way for way in pair if way is not None and way in times]
 
 
-def where(row: Row) -> tuple[str, str]:
-    """Return which cell a row is of."""
-    return row.get("model", ""), row.get("way", "")
-
-
-def passed(setting: Setting) -> list[str]:
-    """Return the arguments that give a cell its setting."""
-    device = setting.device.partition(":")[0]
-    size = ["--small"] if setting.small else []
-    given = {"device": device, "folder": setting.folder, "calls": setting.calls}
-    pairs = {**given, "mode": setting.mode}.items()
-    return [*size, *(text for name, value in pairs for text in (f"--{name}", str(value)))]
+def line(row: Row) -> None:
+    """Print what came of a cell."""
+    said = "done"
+    if "us" in row or "failed" in row:
+        said = f"{row['us']:.1f} us" if gpu_table.timed(row) else gpu_table.why(row)
+    elif row.get("tuning"):
+        said = f"done: {'; '.join(row['tuning'])}"
+    print(f"  {row['model']:10} {row['way']:17} {row.get('seconds', 0):5.0f} s  {said}", flush=True)
 
 
 def one(model: str, way: str, setting: Setting, path: Path | None) -> None:
@@ -176,7 +151,10 @@ def one(model: str, way: str, setting: Setting, path: Path | None) -> None:
             path.write_text(text, encoding="utf-8")
 
     try:
-        gpu_cell.run(model, way, setting, report)
+        if way.startswith(PROFILE):
+            gpu_profile.run(model, way.removeprefix(PROFILE), setting, report)
+        else:
+            gpu_cell.run(model, way, setting, report)
     except Exception as error:
         traceback.print_exc()
         first = next(iter(str(error).strip().splitlines()), "no message")
@@ -192,70 +170,26 @@ def chosen(names: Iterable[str], patterns: str) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in listed)]
 
 
-def calls(runner: Runner, models: Sequence[str], ways: Sequence[str]) -> None:
-    """Measure the rates and every cell; ours right after eager, so that a run cut short has both."""
-    rates = {**runner.cell("-", "rates"), "table": "rates", "device": "the device"}
-    rates["device"] = rates.get("name", "the device")
-    runner.keep(rates)
-    first = [way for way in ("eager", *gpu_table.OURS) if way in ways]
-    order = first + [way for way in ways if way not in first]
-    for model in models:
-        began = time.monotonic()
-        cells = [runner.cell(model, way) for way in order]
-        runner.keep(gpu_table.model_row(model, cells, rates))
-        print(f"  {model:10} {'all':17} {time.monotonic() - began:5.0f} s", flush=True)
+def calls(lanes: Lanes, plan: Plan, options: argparse.Namespace, ways: Sequence[str]) -> list[Row]:
+    """Measure the rates, and then every cell; return all rows."""
+    record = Record(options, ways, plan)
+    lanes.run([plan.cell("-", "rates")], record.ended)
+    if memory := record.rates.get("memory"):
+        lanes.jobs = max(1, min(lanes.jobs, memory // ROOM))
+    lanes.run(plan.cells(chosen(CASES, options.models), ways), record.ended)
+    return record.rows()
 
 
-def cold(runner: Runner, models: Sequence[str], ways: Sequence[str]) -> None:
-    """Measure the starts, in turn, after one of each that fills the caches."""
-    for model in models:
-        able = []
-        for way in (way for way in COLD if way in ways):
-            needed, row = COLD[way], Row()
-            if needed and not runner.setting.made(needed, model).exists():
-                row = runner.cell(model, needed)
-            if "failed" not in row:
-                row = runner.first(model, way)
-            if "failed" in row:
-                row.update(table="failed", model=model, way=way, why=row["failed"])
-                runner.keep(row)
-            else:
-                able.append(way)
-        if able:
-            asked = {way: partial(runner.first, model, way) for way in able}
-            found = measure.in_turn(asked, runner.options.rounds)
-            for way, started in found.items():
-                runner.keep(cold_row(model, way, started, found.get("eager", [])))
-
-
-def cold_row(model: str, way: str, started: Sequence[Row], eager: Sequence[Row]) -> Row:
-    """Return the medians of the starts that gave a result, and how many times eager's the total is."""
-    row: Row = {"table": "cold", "model": model, "way": way}
-    whole = [start for start in started if "failed" not in start]
-    row["runs"] = len(whole)
-    if not whole:
-        return row
-    for stage in STAGES:
-        if stage in whole[0]["stages"]:
-            row[stage] = measure.median([start["stages"][stage] for start in whole])
-    row["total"] = measure.median([start["total"] for start in whole])
-    pairs = [
-        (start["total"], other["total"])
-        for start, other in zip(started, eager, strict=False)
-        if "failed" not in start and "failed" not in other
+def cold(lanes: Lanes, plan: Plan, options: argparse.Namespace, ways: Sequence[str]) -> list[Row]:
+    """Measure the starts; return all rows."""
+    models, taken = chosen(CASES, options.models), [way for way in gpu_cold.COLD if way in ways]
+    making = plan.making(models, [made for way in taken if (made := gpu_cold.COLD[way])])
+    tasks = [
+        gpu_cold.first(model, way, plan.setting, options.timeout)
+        for model in models
+        for way in taken
     ]
-    if pairs:
-        row["x eager"] = measure.ratio(*zip(*pairs, strict=True))
-    return row
-
-
-def show_cold(rows: Sequence[Row]) -> None:
-    """Print the table of the starts."""
-    columns = {"model": "", "way": "", "runs": "d"}
-    columns |= {**dict.fromkeys((*STAGES, "total"), ".0f"), "x eager": ".2f"}
-    measure.show("Start to first result, ms", rows, "cold", columns)
-    if any(row["table"] == "failed" for row in rows):
-        measure.show("Without a result", rows, "failed", {"model": "", "way": "", "why": ""})
+    return gpu_cold.measured(lanes, tasks, making, options.rounds)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -269,16 +203,30 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--device", choices=("cuda", "cpu"), default="cuda", help="%(default)s")
     add("--small", action="store_true", help="take tiny sizes: a test of the benchmark")
     add("--calls", type=int, default=100, help="timed calls of a cell (%(default)s)")
-    add("--timeout", type=float, default=150, help="seconds for a cell (%(default)s)")
+    add(
+        "--jobs",
+        type=int,
+        default=min(MOST, max(1, CORES // 2)),
+        help="cells at a time (%(default)s)",
+    )
+    add("--timeout", type=float, default=240, help="seconds for a cell (%(default)s)")
     add("--build-timeout", type=float, default=300, help="for what is built (%(default)s)")
-    add("--budget", type=float, default=0, help="seconds for all; then no cell is started")
+    add("--budget", type=float, default=0, help="seconds for all; then the rest is left out")
     add("--mode", help="of tcbuild (reduce-overhead; default on the CPU)")
     add("--folder", type=Path, help="keep caches and artifacts there, and take what it has")
     add("--json", type=Path, metavar="FILE", help="write all rows there, too")
     add("--join", type=Path, nargs="+", metavar="FILE", help="measure nothing; show these files")
     add("--cold", action="store_true", help="measure the start to the first result")
     add("--rounds", type=int, default=5, help="starts of each (%(default)s)")
+    add(
+        "--profile",
+        metavar="WAYS",
+        nargs="?",
+        const=BEST,
+        help="say where the time goes, of tcbuild and the best of the others, or of WAYS",
+    )
     add("--one", nargs=2, metavar=("MODEL", "WAY"), help="run one cell in this process")
+    add("--gate", type=int, metavar="FD", help="of that cell: the socket to what runs it")
     options = parser.parse_args(given)
     if options.calls < FEWEST:
         parser.error(f"--calls: found {options.calls}, expected at least {FEWEST}")
@@ -311,14 +259,17 @@ def main() -> None:
     )
     if options.one:
         model, way = options.one
-        one(model, way, setting, options.json)
+        one(model, way, replace(setting, gate=Gate(options.gate)), options.json)
         return
     rows = joined(options.join) if options.join else measured(options, setting)
     if any(row["table"] == "cold" for row in rows) or options.cold:
-        show_cold(rows)
+        gpu_cold.show(rows)
     if not options.cold:
         rows = [row for row in rows if row["table"] != "aims"]
         rows += gpu_table.show(rows)
+        for row in rows:
+            if row["table"] == "profiles":
+                gpu_profile.show(row)
     measure.save(options.json, "gpu", rows)
 
 
@@ -328,12 +279,16 @@ def measured(options: argparse.Namespace, setting: Setting) -> list[Row]:
     ways = [
         way for way in WAYS if way not in skipped and (setting.device != "cpu" or way in ON_CPU)
     ]
-    models = chosen(CASES, options.models)
+    end = time.monotonic() + (options.budget or float("inf"))
     with measure.own_folder(options.folder) as folder:
-        runner = Runner(options, replace(setting, folder=folder))
+        plan = Plan(
+            setting=replace(setting, folder=folder),
+            timeout=options.timeout,
+            build_timeout=options.build_timeout,
+        )
+        lanes = Lanes(options.jobs, CORES, end)
         print(f"torch {torch.__version__}; as each cell ends:", flush=True)
-        (cold if options.cold else calls)(runner, models, ways)
-    return runner.rows
+        return (cold if options.cold else calls)(lanes, plan, options, ways)
 
 
 if __name__ == "__main__":

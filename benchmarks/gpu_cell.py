@@ -4,7 +4,8 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import gpu_models as models
+from gpu_gate import Gate
 from gpu_models import Args
 
 WARM_CALLS: Final = 10
@@ -37,6 +39,7 @@ class Setting:
         folder: where the artifacts lie.
         calls: how many are timed.
         mode: that tcbuild builds with.
+        gate: of the cell that runs with it.
     """
 
     device: str
@@ -44,6 +47,7 @@ class Setting:
     folder: Path
     calls: int
     mode: str
+    gate: Gate = field(default_factory=Gate)
 
     def case(self, model: str) -> models.Case:
         """Return the model of that name."""
@@ -60,6 +64,11 @@ class Setting:
     def made(self, maker: str, model: str) -> Path:
         """Return the path of what a maker writes."""
         return self.package(model) if maker == "make package" else self.artifact(model)
+
+    @property
+    def builds_alone(self) -> bool:
+        """Whether no other cell may run while an artifact is built."""
+        return self.mode == "max-autotune"
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
@@ -216,13 +225,21 @@ def make_artifact(subject: Subject) -> Row:
         verify=False,
         name=subject.name,
     )
-    report = aot.build(spec, setting.artifact(subject.name))
-    return {"file": report.bytes, "notes": list(report.notes)}
+    # Processes of the build measure, too: no others run while it does.
+    with setting.gate.alone() if setting.builds_alone else nullcontext():
+        report = aot.build(spec, setting.artifact(subject.name))
+    tuning = [str(choice) for choice in getattr(report, "tuning", ())]
+    return {"file": report.bytes, "notes": list(report.notes), "tuning": tuning}
 
 
 MAKERS: Final[Mapping[str, Callable[[Subject], Row]]] = {
     "make package": make_package,
     "make artifact": make_artifact,
+}
+# What precompiles the headers that each maker is quick with: a minute, where nothing is kept.
+HEADERS: Final[Mapping[str, str]] = {
+    "headers of package": "make package",
+    "headers of artifact": "make artifact",
 }
 NEEDS: Final[Mapping[str, str]] = {
     "aoti": "make package",
@@ -234,8 +251,8 @@ ON_CPU: Final = ("eager", "compile", "aoti", "tcbuild", "tcbuild borrowed")
 
 def rates(setting: Setting) -> Row:
     """Return the two ceilings: bytes a second of a copy, operations a second of a product."""
-    tiny = setting.device == "cpu"
-    side, copied = (512, COPIED >> 5) if tiny else (SIDE, COPIED)
+    on_cpu = setting.device == "cpu"
+    side, copied = (512, COPIED >> 5) if on_cpu else (SIDE, COPIED)
     with models.placed(setting.device, seed=0):
         source, target = (torch.zeros(copied, dtype=torch.uint8) for _ in range(2))
         left, right, out = (torch.randn(side, side) for _ in range(3))
@@ -247,7 +264,8 @@ def rates(setting: Setting) -> Row:
     return {
         "copy": 2 * copied / seconds(lambda: target.copy_(source)),
         "product": 2 * side**3 / seconds(lambda: torch.mm(left, right, out=out)),
-        "name": "cpu" if tiny else torch.cuda.get_device_name(),
+        "name": "cpu" if on_cpu else torch.cuda.get_device_name(),
+        "memory": 0 if on_cpu else torch.cuda.get_device_properties(0).total_memory,
     }
 
 
@@ -297,18 +315,29 @@ def measure(subject: Subject, way: Way, report: Report) -> None:
         expected = subject.module(*subject.args).clone()
         for name, buffer in subject.module.named_buffers():
             buffer.copy_(before[name])  # so that no way finds the cache as this call has left it
-        began = time.perf_counter()
-        call = way(subject)
-        call()
-        setting.synchronize()
-        row["first"] = time.perf_counter() - began
-        warm_up(call, setting)
-        times = one_by_one(call, setting)
-        row["back to back"] = back_to_back(call, setting.calls, setting)
-        row["off"] = distance(call(), expected)
+        call = prepared(subject, way, row)
+        with setting.gate.alone():
+            warm_up(call, setting)
+            times = one_by_one(call, setting)
+            row["back to back"] = back_to_back(call, setting.calls, setting)
+            row["off"] = distance(call(), expected)
     row["wrong"] = not row["off"] <= TOLERANCE
     row["quarters"] = statistics.quantiles(times, n=4)
     report({**row, "us": statistics.median(times), "calls": len(times)})
+
+
+def prepared(subject: Subject, way: Way, row: Row) -> Call:
+    """Return the call of a way, warm; `row` gets what that took, beside what other cells did."""
+    gate = subject.setting.gate
+    began = time.perf_counter()
+    with gate.tuning():
+        call = way(subject)
+        call()
+        subject.setting.synchronize()
+    row["first"] = time.perf_counter() - began
+    warm_up(call, subject.setting)
+    row["tuned"] = gate.taken
+    return call
 
 
 def warm_up(call: Call, setting: Setting) -> None:
@@ -329,13 +358,32 @@ def distance(answer: Tensor, expected: Tensor) -> float:
     return float((answer.float() - expected.float()).abs().max() / largest)
 
 
+def made(maker: str, subject: Subject) -> Row:
+    """Return the row of what is built."""
+    gate = subject.setting.gate
+    with gate.tuning():
+        row = MAKERS[maker](subject)
+    return {**row, "tuned": gate.taken, "made": True}
+
+
+def tiny(setting: Setting) -> Subject:
+    """Return what takes a compiler its least time: its headers are precompiled then, for all."""
+    with models.placed(setting.device, seed=0):
+        return Subject(
+            name="headers", module=nn.PReLU().eval(), args=(torch.ones(8),), setting=setting
+        )
+
+
 def run(model: str, way: str, setting: Setting, report: Report) -> None:
     """Do what one cell takes, and report it, the last report being the whole."""
     if way == "rates":
         report(rates(setting))
         return
+    if way in HEADERS:
+        report(made(HEADERS[way], tiny(replace(setting, mode="default"))))
+        return
     subject = Subject.make(model, setting)
     if way in MAKERS:
-        report({**MAKERS[way](subject), "made": True})
+        report(made(way, subject))
     else:
         measure(subject, WAYS[way], report)
