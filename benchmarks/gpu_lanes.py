@@ -1,9 +1,9 @@
 """Runs the cells of gpu.py in parallel, and each alone while it measures.
 
 A cell says when it wants to measure (gpu_gate.py). Then all others are stopped, with the processes
-that they started, and go on when it is done: SIGSTOP and SIGCONT to their process groups. A kernel
-that a stopped process has queued ends within SETTLE. The clock of a cell stands while it is stopped
-or waits.
+that they started, and go on when it is done: SIGSTOP and SIGCONT to their process groups. Kernels
+that a stopped process has queued get SETTLE to end: cells queue no more than a call, and all that
+measures warms up first. The clock of a cell stands while it is stopped or waits.
 """
 
 import json

@@ -32,7 +32,7 @@ def run(model: str, way: str, setting: Setting, report: Report) -> None:
     activities = [ProfilerActivity.CPU if on_cpu else ProfilerActivity.CUDA]
     row: Row = {}
     with torch.inference_mode():
-        call = gpu_cell.prepared(subject, gpu_cell.WAYS[way], row)
+        call = gpu_cell.prepared(subject, way, row)
         with setting.gate.alone():
             gpu_cell.warm_up(call, setting)
             row["wall"] = statistics.median(gpu_cell.one_by_one(call, setting))

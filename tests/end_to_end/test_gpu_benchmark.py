@@ -36,7 +36,18 @@ def test_a_cell_that_fails_costs_one_cell(tmp_path: Path) -> None:
     written = tmp_path / "rows.json"
     said = benchmark(
         *("--device", "cpu", "--small", "--models", "chain", "--skip-competitors", "compile,aoti"),
-        *("--calls", "50", "--folder", str(tmp_path), "--json", str(written)),
+        *(
+            "--calls",
+            "50",
+            "--jobs",
+            "3",
+            "--profile",
+            "eager",
+            "--folder",
+            str(tmp_path),
+            "--json",
+            str(written),
+        ),
     )
     cells = {row["way"]: row for row in rows_of(written, "cells")}
     assert cells["eager"]["calls"] == 50
@@ -47,6 +58,10 @@ def test_a_cell_that_fails_costs_one_cell(tmp_path: Path) -> None:
     assert row["floor"] > 0
     assert "x best" not in row
     assert "Without a time" in said
+    (profile,) = rows_of(written, "profiles")
+    assert profile["way"] == "eager"
+    assert profile["kernels"][0]["us"] > 0
+    assert "chain, eager:" in said
 
 
 @pytest.mark.parametrize(
