@@ -31,13 +31,14 @@ ways it is given.
 Each line is printed as its cell ends, and `--json` is written anew each time. Measure some models a
 command with one `--folder`, which keeps what is compiled, and `--join` the files to one table:
 
-    gpu.py --models mlp,chain,decode --budget 560 --folder kept --json 1.json
-    gpu.py --models prefill,bert --budget 560 --folder kept --json 2.json
+    gpu.py --models mlp,chain,decode,resnet-1 --budget 560 --folder kept --json 1.json
+    gpu.py --models prefill,bert,resnet-32,unet --budget 560 --folder kept --json 2.json
     gpu.py --join 1.json 2.json
 
 With `--cold` it measures the start of a process to its first result instead, in ms: of the
 artifact, of eager, of torch.compile with a warm cache, and of aoti_load_package. In `construct` the
-module draws its weights; it is shown and not part of `total`.
+module draws its weights; it is shown and not part of `total`. A `--budget` that runs out leaves out
+the last rounds.
 """
 
 import argparse
@@ -68,7 +69,7 @@ from gpu_profile import PROFILE
 from measure import Row
 
 FEWEST: Final = 50  # calls that a median is taken of
-CORES: Final = len(os.sched_getaffinity(0))
+CORES: Final = min(16, len(os.sched_getaffinity(0)))  # a container may have fewer than it sees
 MOST: Final = 8  # jobs, where the command line does not say
 ROOM: Final = 16 << 30  # bytes on the device for a cell: the largest takes 10 with its copies
 BEST: Final = "best"  # for `--profile`: tcbuild and the best of the others

@@ -8,6 +8,7 @@ from typing import Final
 
 import measure
 from gpu_cell import COMPILED, WAYS
+from gpu_lanes import NO_TIME
 from measure import Row
 
 OURS: Final = ("tcbuild", "tcbuild borrowed")
@@ -46,7 +47,7 @@ def model_row(model: str, cells: Sequence[Row], rates: Row) -> Row:
     """
     times = {cell["way"]: cell["us"] for cell in cells if timed(cell)}
     row: Row = {"table": "models", "model": model, "times": times}
-    row["tried"] = [cell["way"] for cell in cells]
+    row["tried"] = [cell["way"] for cell in cells if NO_TIME not in str(cell.get("failed"))]
     sized = next((cell for cell in cells if "bytes" in cell), None)
     if sized and "copy" in rates:
         memory, work = sized["bytes"] / rates["copy"], sized["flops"] / rates["product"]
