@@ -1,29 +1,25 @@
-"""From a spec to an artifact: plan, then capture, partition and compile each job, package, verify."""
+"""From a spec to an artifact: plan, build each job (build_job.py), package, verify."""
 
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from . import culprit, embedded, environment, examples, frozen, operators, sizes
-from .capture import capture
-from .compile import compile_job
+from . import culprit, embedded, environment, examples, frozen, operators
+from .build_job import BuiltJob, build_job
+from .candidate import Candidate
 from .errors import ModelError, OutputError
 from .job_cache import JobCache
-from .library_part import library_part
 from .model_digest import model_digest
-from .package import Part, aside, package
-from .padding import padding
-from .partition import partition
+from .package import aside, package
 from .placement import Placement, call_on
-from .plan import Job, Plan
+from .plan import Plan
 from .producer import producer
-from .progress import Event, Progress, silent
-from .report import JobReport, Report
+from .progress import Progress, Watch, silent
+from .report import Report
 from .spec import ON, Call, Spec
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
@@ -62,14 +58,9 @@ def build(
     module = make_module(spec)  # after it: a missing compiler is said before anything is traced
     placement = Placement(module)
     weights = WeightTable()
-    built = [
-        _build_job(
-            spec, placement, job, weights, cache, _Watch(progress, job.id, i, len(plan.jobs))
-        )
-        for i, job in enumerate(plan.jobs, start=1)
-    ]
-    parts, notes = [part for part, _ in built], []
-    watch = _Watch(progress, spec.name, 1, 1)
+    built = _build_jobs(spec, plan, placement, weights, cache, progress)
+    parts, notes = [job.part for job in built], []
+    watch = Watch(progress, spec.name, 1, 1)
     if spec.embed_graph:
         with watch.stage("embed"):
             for device in dict.fromkeys(job.target.device for job in plan.jobs):
@@ -92,7 +83,8 @@ def build(
         with watch.stage("package"), writing(path):
             write(new)
         if spec.verify:
-            rows = _verify(spec, plan, placement, new, path, cache, watch)
+            candidates = {job.part.id: job.candidate for job in built}
+            rows = _verify(spec, plan, placement, candidates, new, path, cache, watch)
             with writing(path):
                 write(new, checks=checks(rows))
         size = new.stat().st_size
@@ -100,7 +92,7 @@ def build(
         artifact=path,
         bytes=size,
         weight_bytes=weights.bytes(),
-        jobs=tuple(report for _, report in built),
+        jobs=tuple(job.report for job in built),
         seconds=time.perf_counter() - began,
         verification=rows,
         notes=tuple(notes),
@@ -159,51 +151,35 @@ def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
     return make
 
 
-def _build_job(
+def _build_jobs(
     spec: Spec,
+    plan: Plan,
     placement: Placement,
-    job: Job,
     weights: WeightTable,
     cache: JobCache,
-    watch: "_Watch",
-) -> tuple[Part, JobReport]:
-    device = job.target.device
-    module = placement.on(device)
-    with watch.stage("capture"):
-        captured = capture(spec, module, job.bucket, job.id, job.choices, device, job.mode)
-        names = sizes.Names(captured, job.id)
-        sizes.relations(captured, names, job.id)
-        partitioned = partition(captured, names, job.id)
-        padded = padding(spec, module, job, partitioned)
-    with watch.stage("compile") as said:
-        compiled = compile_job(
-            partitioned,
-            (*captured.tensors, *partitioned.state_tensors()),
-            job.target,
-            cache,
-            spec.compiler_options(),
-            lambda: sizes.relations(captured, names, job.id),
-            job.id,
-        )
-        said.append("cached" if compiled.cached else "")
-    part = library_part(spec, job, captured, partitioned, compiled, weights, padded)
-    return part, JobReport(
-        id=job.id,
-        compiled=not compiled.cached,
-        seconds=dict(watch.seconds),
-        library_bytes=sum(map(len, part.files.values())),
-        relations=compiled.job.relations,
-    )
+    progress: Progress,
+) -> list[BuiltJob]:
+    built = []
+    left = spec.tune.minutes * 60  # to search in; each job gets its part of what is left
+    for i, job in enumerate(plan.jobs):
+        watch = Watch(progress, job.id, i + 1, len(plan.jobs))
+        module = placement.on(job.target.device)
+        inputs = calls_of(spec, plan, module)
+        seconds = left / (len(plan.jobs) - i)
+        built.append(build_job(spec, module, job, inputs, weights, cache, watch, seconds))
+        left -= watch.seconds.get("tune", 0.0)
+    return built
 
 
 def _verify(
     spec: Spec,
     plan: Plan,
     placement: Placement,
+    candidates: Mapping[str, Candidate],
     new: Path,
     path: Path,
     cache: JobCache,
-    watch: "_Watch",
+    watch: Watch,
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
     module = placement.on(plan.jobs[0].target.device)
@@ -240,32 +216,10 @@ def _verify(
                 spec,
                 placement.on(jobs[row.variant].target.device),
                 jobs[row.variant],
+                candidates[row.variant],
                 row,
                 calls,
                 cache,
             ),
         )
     return rows
-
-
-class _Watch:
-    """Tells the progress of one job, and keeps its times."""
-
-    def __init__(self, progress: Progress, job: str, index: int, total: int) -> None:
-        self._progress = progress
-        self._job = (job, index, total)
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[list[str]]:
-        """Tell that a stage begins and, if the block ends well, that it has ended."""
-        job, index, total = self._job
-        self._progress(Event(stage=name, job=job, index=index, total=total))
-        said: list[str] = []
-        began = time.perf_counter()
-        yield said
-        took = self.seconds[name] = time.perf_counter() - began
-        detail = " ".join(filter(None, said))
-        self._progress(
-            Event(stage=name, job=job, index=index, total=total, seconds=took, detail=detail)
-        )

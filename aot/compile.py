@@ -1,18 +1,19 @@
 """One job from graph to library, or from the cache."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from ..formats.target import Target
-from . import environment, inductor
+from . import environment, inductor, sizes
 from .fingerprint import fingerprint
 from .job_cache import FinishedJob, JobCache
 from .partition import Partitioned
+from .plan import Job
+from .sizes import Names
 from .writing import writing
 
 _ROOM: Final = "set TCBUILD_CACHE and TMPDIR to folders with room for what is compiled"
@@ -27,42 +28,53 @@ class Compiled:
 
 
 def compile_job(
+    job: Job,
     partitioned: Partitioned,
     tensors: tuple[torch.Tensor, ...],
-    target: Target,
     cache: JobCache,
-    extra: Mapping[str, object],
-    relations: Callable[[], tuple[str, ...]],
-    where: str,
+    options: Mapping[str, object],
 ) -> Compiled:
     """Compile a forward graph.
 
     Args:
-        partitioned: the graph.
-        tensors: the example call's.
-        target: what to compile for.
-        extra: options of Inductor that the spec asks for.
+        job: what it is for.
+        partitioned: the graph; all that is read of it is its graph and its names.
+        tensors: the example call's, and the state's.
         cache: where finished jobs are looked up and kept.
-        relations: says what the sizes must satisfy for the graph; asked after the compilation, which
-            may add to it.
-        where: the job's identifier, for messages.
+        options: of Inductor, beyond those of every build.
 
     Raises:
         CompileError: compilation failed.
+        CaptureError: the compiler needs more of the sizes than most of the bucket gives.
         OutputError: the cache or the folder for temporary files cannot be written to.
     """
-    options = inductor.describe_options(target, extra)
-    key = fingerprint(
-        partitioned.graph, tensors, partitioned.names, environment.describe(target), options
-    )
+    key = key_of(job, partitioned, tensors, options)
     with writing(cache.path, tip=_ROOM):
         found = cache.get(key)
         if found is not None:
             return Compiled(job=found, cached=True)
         with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
             made = inductor.compile_graph(
-                partitioned.graph, tensors, target, Path(folder), cache.path, extra, where
+                partitioned.graph, tensors, job.target, Path(folder), cache.path, options, job.id
             )
-        compiled = FinishedJob(library=made, relations=relations())
+        names = Names(partitioned.names, job.id)
+        relations = sizes.relations(partitioned.graph.graph, job.bucket, names, job.id)
+        compiled = FinishedJob(library=made, relations=relations)
         cache.put(key, compiled)
     return Compiled(job=compiled, cached=False)
+
+
+def key_of(
+    job: Job,
+    partitioned: Partitioned,
+    tensors: tuple[torch.Tensor, ...],
+    options: Mapping[str, object],
+) -> str:
+    """Return the key of a job in the cache, for the same arguments as `compile_job`."""
+    return fingerprint(
+        partitioned.graph,
+        tensors,
+        partitioned.names,
+        environment.describe(job.target),
+        inductor.describe_options(job.target, options),
+    )

@@ -16,15 +16,14 @@ from typing import Final
 import torch
 
 from ..formats.signature import Branch, Node
-from . import environment, operators, sizes
+from . import operators, sizes, trial_artifact
+from .candidate import Candidate
 from .capture import capture, is_users
 from .compile import compile_job
 from .job_cache import JobCache
 from .library_part import library_part
-from .package import package
 from .partition import Partitioned, partition, tensor_leaf
 from .plan import Job
-from .producer import producer
 from .sizes import Names
 from .spec import Spec
 from .verify import Inputs, Row, verify
@@ -48,12 +47,18 @@ class Stretch:
 
 
 def find(
-    spec: Spec, module: torch.nn.Module, job: Job, row: Row, inputs: Inputs, cache: JobCache
+    spec: Spec,
+    module: torch.nn.Module,
+    job: Job,
+    candidate: Candidate,
+    row: Row,
+    inputs: Inputs,
+    cache: JobCache,
 ) -> str:
     """Say in words which part of the model is the first that differs; never raises.
 
     Args:
-        spec, module, job: what the variant was built from.
+        spec, module, job, candidate: what the variant was built from.
         row: the check that failed; nothing is said where it is not the compiled code's own error.
         inputs: makes the call that it failed on.
         cache: of finished jobs.
@@ -66,7 +71,7 @@ def find(
     if any(dims.get(name, size) != size for name, size in job.bucket.fixed().items()):
         return ""  # a smaller call, padded up: what leaks is the padding
     try:
-        return _find(spec, module, job, dims, inputs, cache)
+        return _find(spec, module, job, candidate, dims, inputs, cache)
     except Exception as error:
         line = next(iter(str(error).splitlines()), "")
         return f"the layer that differs could not be looked for ({type(error).__name__}: {line})"
@@ -105,13 +110,14 @@ def _find(
     spec: Spec,
     module: torch.nn.Module,
     job: Job,
+    candidate: Candidate,
     dims: Mapping[str, int],
     inputs: Inputs,
     cache: JobCache,
 ) -> str:
     captured = capture(spec, module, job.bucket, job.id, job.choices, job.target.device, job.mode)
-    names = Names(captured, job.id)
-    sizes.relations(captured, names, job.id)
+    names = Names.of(captured, job.id)
+    sizes.relations(captured.program.graph, job.bucket, names, job.id)
     whole = partition(captured, names, job.id)
     parts = stretches(whole.graph.graph)
 
@@ -119,25 +125,12 @@ def _find(
         part = cut(whole, parts[index].nodes[-1], names)
         tensors = (*captured.tensors, *part.state_tensors())
 
-        def relations() -> tuple[str, ...]:
-            return sizes.relations(captured, names, job.id)
-
-        options = spec.compiler_options()
-        compiled = compile_job(part, tensors, job.target, cache, options, relations, job.id)
+        compiled = compile_job(job, part, tensors, cache, candidate.options)
         weights = WeightTable()
-        made = library_part(spec, job, captured, part, compiled, weights)
+        made = library_part(spec, job, captured, part, compiled, candidate, weights)
         with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
             path = Path(folder) / "cut.tcb"
-            package(
-                path,
-                spec.name,
-                [made],
-                weights,
-                source=spec.source,
-                producer=producer(),
-                environment=environment.describe(job.target),
-                frozen={},
-            )
+            trial_artifact.write(path, spec, [made], weights, job.target)
             rows = verify(
                 path,
                 module=module,

@@ -78,9 +78,9 @@ def _part(
     name = ",".join([ID, *(f"{key}={value!r}" for key, value in choices.items())])
     name = name if device == "cpu" else f"{name}@{device}"
     captured = capture(spec, module, bucket, name, choices, device)
-    names = sizes.Names(captured, name)
+    names = sizes.Names.of(captured, name)
     partitioned = partition(captured, names, name)
-    relations = sizes.relations(captured, names, name, whole=False)
+    relations = sizes.relations(captured.program.graph, bucket, names, name, whole=False)
     source = graph_source.write(partitioned.graph, name)
     return Part(
         id=name,

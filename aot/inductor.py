@@ -3,8 +3,10 @@
 import contextlib
 import io
 import os
+import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -91,8 +93,10 @@ def compile_graph(
     }
     log = io.StringIO()
     if target.device == "cuda":
+        from torch._inductor.codecache import CudaKernelParamCache
+
         # Kernels are kept by name for the whole process, and every graph has a `triton_poi_fused_0`.
-        torch._inductor.codecache.CudaKernelParamCache.cache_clear()
+        CudaKernelParamCache.cache_clear()
     try:
         with (
             torch.no_grad(),
@@ -135,6 +139,38 @@ def _serial_where_small() -> Iterator[None]:
         yield
     finally:
         kernel.decide_parallel_depth = decide
+
+
+def known(options: Mapping[str, object]) -> bool:
+    """Return whether this torch has all of the options."""
+    from torch._inductor import config
+
+    return options.keys() <= config.get_config_copy().keys()
+
+
+@contextlib.contextmanager
+def measuring(alone: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Let Inductor measure kernels on a GPU within a context, each time it does."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    measure: Any = benchmarker.benchmark_gpu
+    inside = threading.local()
+
+    def within(*args: Any, **kwargs: Any) -> Any:
+        if getattr(inside, "measuring", False):
+            return measure(*args, **kwargs)
+        inside.measuring = True
+        try:
+            with alone():
+                return measure(*args, **kwargs)
+        finally:
+            inside.measuring = False
+
+    benchmarker.benchmark_gpu = within  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del benchmarker.benchmark_gpu
 
 
 def vector_flags(target: Target | None = None) -> str:

@@ -1,7 +1,9 @@
 """A compiled job as a part of the artifact: its guards, its bytes, and the graph to hold it against."""
 
+from ..formats.trial import Trial
 from ..formats.variant import LIBRARY
 from . import graph_source, inductor
+from .candidate import Candidate
 from .capture import Captured
 from .compile import Compiled
 from .guards import call_guards
@@ -20,16 +22,20 @@ def library_part(
     captured: Captured,
     partitioned: Partitioned,
     compiled: Compiled,
+    candidate: Candidate,
     weights: WeightTable,
     padded: Padding | None = None,
+    trials: tuple[Trial, ...] = (),
 ) -> Part:
     """Return the part; the weights that it needs are added to the table.
 
     Args:
-        spec: for the compiler's options.
+        spec: which modes of the model there are variants for.
         job, captured, partitioned, compiled: the job, and what its stages have made.
+        candidate: how it was compiled.
         weights: of the artifact.
         padded: how smaller calls are padded, if they are.
+        trials: what the search that has found the candidate measured.
     """
     files = compiled.job.library.files
     host = host_guards(job.target, files["model.so"], inductor.vector_flags(job.target))
@@ -59,6 +65,7 @@ def library_part(
         reference=padded.reference if padded else graph_source.write(partitioned.graph, job.id),
         target=job.target,
         device=job.target.device,
-        cuda_graph=job.target.device == "cuda" and spec.mode == "reduce-overhead",
-        options=inductor.describe_options(job.target, spec.compiler_options()),
+        cuda_graph=candidate.cuda_graph,
+        options=inductor.describe_options(job.target, candidate.options),
+        trials=trials,
     )

@@ -15,6 +15,7 @@ from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.target import Target
+from ..formats.trial import Trial
 from ..formats.variant import Variant
 from .weight_table import WeightTable
 from .writing import writing
@@ -27,7 +28,7 @@ class Part:
     """One variant with its bytes.
 
     Attributes:
-        id, form, bucket, guards, outputs, target, device, cuda_graph, options: as in Variant.
+        id, form, bucket, guards, outputs, target, device, cuda_graph, options, trials: as in Variant.
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
@@ -53,6 +54,7 @@ class Part:
     device: str = "cpu"
     cuda_graph: bool = False
     options: dict[str, str]
+    trials: tuple[Trial, ...] = ()
 
 
 def package(
@@ -167,6 +169,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         device=part.device,
         cuda_graph=part.cuda_graph,
         options=part.options,
+        trials=part.trials,
     )
 
 

@@ -56,8 +56,8 @@ def padding(
     ranges = {name: Range(min=2, max=max(dim.sizes)) for name, dim in policies.items()}
     bucket = Bucket(dims={**job.bucket.dims, **ranges})
     captured = capture(spec, module, bucket, job.id, job.choices, job.target.device, job.mode)
-    names = sizes.Names(captured, job.id)
-    sizes.relations(captured, names, job.id)
+    names = sizes.Names.of(captured, job.id)
+    sizes.relations(captured.program.graph, bucket, names, job.id)
     symbolic = partition(captured, names, job.id)
     if not _same_form(symbolic.outputs, partitioned.outputs):
         found = "results that are other tensors for other sizes"

@@ -1,6 +1,8 @@
 """What a build is doing, told to whoever watches it."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -9,7 +11,7 @@ class Event:
     """One stage of one job began or ended.
 
     Attributes:
-        stage: "capture", "compile", "embed", "package" or "verify".
+        stage: "capture", "compile" or "tune", "embed", "package" or "verify".
         job: the identifier of the job; the model's name where the stage is for all.
         index, total: of the job among the stage's jobs, from 1.
         seconds: how long it took; None where it only began.
@@ -29,3 +31,26 @@ Progress = Callable[[Event], None]
 
 def silent(_: Event) -> None:
     """Watch nothing."""
+
+
+class Watch:
+    """Tells the progress of one job, and keeps its times."""
+
+    def __init__(self, progress: Progress, job: str, index: int, total: int) -> None:
+        self._progress = progress
+        self._job = (job, index, total)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[list[str]]:
+        """Tell that a stage begins and, if the block ends well, that it has ended."""
+        job, index, total = self._job
+        self._progress(Event(stage=name, job=job, index=index, total=total))
+        said: list[str] = []
+        began = time.perf_counter()
+        yield said
+        took = self.seconds[name] = time.perf_counter() - began
+        detail = " ".join(filter(None, said))
+        self._progress(
+            Event(stage=name, job=job, index=index, total=total, seconds=took, detail=detail)
+        )

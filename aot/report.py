@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ..formats.trial import Trial
 from .writing import writing
 
 
@@ -22,6 +23,7 @@ class JobReport:
         seconds: by stage.
         library_bytes: of its files, unpacked.
         relations: what its sizes must satisfy beyond their ranges.
+        trials: what the search for the fastest code measured; empty where nothing was searched.
     """
 
     id: str
@@ -29,6 +31,7 @@ class JobReport:
     seconds: Mapping[str, float]
     library_bytes: int
     relations: tuple[str, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.printers import PythonPrinter
 
 from ..formats import expression
-from ..formats.bucket import Range
+from ..formats.bucket import Bucket, Range
 from ..formats.errors import FormatError, ManifestError
 from ..formats.expression import holds
 from ..formats.expression import names as names_in
@@ -28,15 +28,19 @@ class Names:
             a symbol of its own.
     """
 
-    def __init__(self, captured: Captured, where: str) -> None:
+    def __init__(self, symbols: Mapping[str, str], where: str) -> None:
+        self.symbols = dict(symbols)
+        self._where = where
+
+    @classmethod
+    def of(cls, captured: Captured, where: str) -> "Names":
         """Read the symbols off the graph's inputs.
 
         Raises:
             CaptureError: a dimension that was declared to vary came out fixed.
         """
-        self._where = where
-        self.symbols: dict[str, str] = {}
-        env = shape_env(captured)
+        symbols: dict[str, str] = {}
+        env = shape_env(captured.program.graph)
         variables = env.source_to_var if env is not None else {}
         ranges = captured.bucket.ranges()
         for (path, leaf), node in zip(
@@ -54,7 +58,8 @@ class Names:
                             "or change the code to take any size",
                         )
                     source = f"L['inputs'][{leaf.index}].size()[{axis}]"
-                    self.symbols[str(variables.get(source, size.node.expr))] = name
+                    symbols[str(variables.get(source, size.node.expr))] = name
+        return cls(symbols, where)
 
     def write(self, expression: Any) -> str:
         """Return a sympy expression as text over dimension names.
@@ -89,9 +94,9 @@ def user_inputs(captured: Captured) -> list[torch.fx.Node]:
     return [n for n in captured.program.graph.nodes if n.op == "placeholder" and n.name in names]
 
 
-def shape_env(captured: Captured) -> ShapeEnv | None:
-    """Return what torch knows of the graph's symbols; None where all sizes are fixed."""
-    for node in captured.program.graph.nodes:
+def shape_env(graph: torch.fx.Graph) -> ShapeEnv | None:
+    """Return what torch knows of a graph's symbols; None where all sizes are fixed."""
+    for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and hasattr(value, "fake_mode"):
             env: ShapeEnv | None = value.fake_mode.shape_env
@@ -100,7 +105,7 @@ def shape_env(captured: Captured) -> ShapeEnv | None:
 
 
 def relations(
-    captured: Captured, names: Names, where: str, *, whole: bool = True
+    graph: torch.fx.Graph, bucket: Bucket, names: Names, where: str, *, whole: bool = True
 ) -> tuple[str, ...]:
     """Return what the sizes must satisfy beyond their ranges for the graph to be right.
 
@@ -108,7 +113,8 @@ def relations(
     left out. Call it after compilation, too: the compiler adds guards of its own.
 
     Args:
-        captured: the graph.
+        graph: whose sizes are meant.
+        bucket: the declared sizes.
         names: the dimensions of its symbols.
         where: the job's identifier, for messages.
         whole: refuse a graph that is right for less than half of its bucket.
@@ -116,13 +122,13 @@ def relations(
     Raises:
         CaptureError: a relation refuses most declared sizes, or cannot be expressed.
     """
-    env = shape_env(captured)
+    env = shape_env(graph)
     found: dict[str, None] = {}
     for guard in env.guards if env is not None else ():
         found.setdefault(names.write(guard.expr))
     needed = []
-    ranges = captured.bucket.ranges()
-    fixed = captured.bucket.fixed()
+    ranges = bucket.ranges()
+    fixed = bucket.fixed()
     for text in found:
         left, _, right = text.partition(" == ")
         if left == right:

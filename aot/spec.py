@@ -13,13 +13,15 @@ from ..formats.bucket import Bucket
 from ..formats.text import is_dim
 from .dims import Dim
 from .errors import SpecError
+from .tune import Tune
 
 if TYPE_CHECKING:
     import torch
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-MODES = ("default", "reduce-overhead")
+MAX_AUTOTUNE = "max-autotune"
+MODES = ("default", "reduce-overhead", MAX_AUTOTUNE)
 OFF, ON = "off", "on"
 VALUE_TYPES = (type(None), bool, int, float, str)
 
@@ -47,7 +49,9 @@ class Spec:
             "cuda-sm_90" for that architecture only. For CUDA the model and the example calls are moved
             to the GPU.
         mode: how hard to search for fast code: "default" takes the compiler's own choices;
-            "reduce-overhead" lets CUDA variants replay CUDA graphs, and changes nothing on the CPU.
+            "reduce-overhead" lets CUDA variants replay CUDA graphs, and changes nothing on the CPU;
+            "max-autotune" compiles each variant in several ways, and keeps the fastest that is right.
+        tune: the limits of that search.
         emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
             instead of once for a fused kernel: nearer to eager, and slower.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
@@ -67,6 +71,7 @@ class Spec:
     source: str = ""
     targets: tuple[str, ...] = ("cpu",)
     mode: str = "default"
+    tune: Tune = field(default_factory=Tune)
     emulate_precision_casts: bool = False
     embed_graph: bool = True
     verify: bool = True
@@ -91,6 +96,7 @@ class Spec:
             raise SpecError(f"values.{name}", found="optional, too", expected="one of the two")
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
+        self.tune.check("tune")
         for target in self.targets or ("none",):
             if not (target in ("cpu", "cuda") or re.fullmatch(r"cuda-sm_[0-9]+", str(target))):
                 expected = "cpu, cuda or cuda-sm_XX"

@@ -12,6 +12,7 @@ from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
 from .spec import OFF, Call, Spec
+from .tune import Tune
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,6 +30,7 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
         "grad": list,
     },
     "build": {"targets": list, "mode": str, "emulate_precision_casts": bool},
+    "tune": {"minutes": (int, float), "candidates": int},
     "fallback": {"embed": bool},
     "verify": {"enabled": bool, "tolerance": (int, float)},
 }
@@ -72,6 +74,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         source=model["source"],
         targets=tuple(build.get("targets", ("cpu",))),
         mode=build.get("mode", "default"),
+        tune=Tune(**tables["tune"]),
         emulate_precision_casts=build.get("emulate_precision_casts", False),
         embed_graph=tables["fallback"].get("embed", True),
         verify=tables["verify"].get("enabled", True),

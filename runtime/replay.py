@@ -17,8 +17,6 @@ the outputs that is `written x` for an input and `state x` for a buffer that the
 `error.json` gets the error that stopped it, where there was one of ours.
 """
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -30,6 +28,7 @@ from safetensors.torch import load_file, save_file
 
 from ..formats.container import Artifact
 from ..formats.errors import TcbuildError
+from ..formats.provider import bring_in
 from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
@@ -57,8 +56,7 @@ def main(argv: list[str]) -> int:
     path, folder = Path(argv[0]), Path(argv[1])
     try:
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
-        for name, file in json.loads((folder / "imports.json").read_text(encoding="utf-8")).items():
-            _import(name, file)
+        bring_in(json.loads((folder / "imports.json").read_text(encoding="utf-8")))
         with Artifact(path) as artifact:
             loaded = _Loaded(artifact)
             for request in requests:
@@ -224,18 +222,6 @@ class _Replay:
         leaves |= {f"state {name}": state[name] for name in self.variant.state}
         for path, leaf in leaves.items():
             self._leaves[f"{who}/{path}"] = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _import(name: str, file: str) -> None:
-    """Import a module that registers operators: by name where Python finds it, else from its file."""
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        spec = importlib.util.spec_from_file_location(name, file) if file else None
-        if spec is None or spec.loader is None:
-            return  # loading will say which operator is missing
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

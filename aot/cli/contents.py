@@ -10,7 +10,9 @@ from . import words
 from .columns import amount, columns
 
 
-def lines(manifest: Manifest, file: Path, size: int, *, guards: bool) -> Iterator[str]:
+def lines(
+    manifest: Manifest, file: Path, size: int, *, guards: bool, trials: bool
+) -> Iterator[str]:
     """Yield the lines: what the artifact is, takes, returns and consists of.
 
     Args:
@@ -18,11 +20,12 @@ def lines(manifest: Manifest, file: Path, size: int, *, guards: bool) -> Iterato
         file: where it is.
         size: of the file, in bytes.
         guards: whether to list what each variant requires.
+        trials: whether to list what the search for each variant's options measured.
     """
     source = f" from {manifest.model}" if manifest.model else ""
     yield f"{file}: {manifest.name}{source}, {amount(size)}, written by {manifest.producer}"
     yield from _signatures(manifest)
-    yield from _variants(manifest, guards)
+    yield from _variants(manifest, guards, trials)
     yield from _weights(manifest)
     yield from _part("sections", _sections(manifest))
     yield from _part("environment", columns(list(manifest.environment.items())))
@@ -52,11 +55,12 @@ def _signatures(manifest: Manifest) -> Iterator[str]:
             yield from _part(f"returns{of}", iter([text]))
 
 
-def _variants(manifest: Manifest, guards: bool) -> Iterator[str]:
+def _variants(manifest: Manifest, guards: bool, trials: bool) -> Iterator[str]:
     yield from _part("variants", iter(()))
     for variant in manifest.variants:
         yield f"  {variant.id}"
         yield from (f"    {line}" for line in columns(_facts(manifest, variant)))
+        yield from (f"      {line}" for line in _trials(variant) if trials)
         for guard in variant.guards if guards else ():
             yield from textwrap.wrap(
                 str(guard), 80, initial_indent="      ", subsequent_indent="          "
@@ -84,6 +88,8 @@ def _facts(manifest: Manifest, variant: Variant) -> list[tuple[str, str]]:
         facts.append(("state", ", ".join(variant.state)))
     if variant.operators:
         facts.append(("operators", ", ".join(variant.operators)))
+    if variant.trials:
+        facts.append(("tuned", tuned(variant)))
     checks = [check for check in manifest.checks if check.variant == variant.id]
     if checks:
         worst = max(checks, key=lambda check: check.error / (check.allowed or 1))
@@ -95,6 +101,32 @@ def _facts(manifest: Manifest, variant: Variant) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def _trials(variant: Variant) -> Iterator[str]:
+    """Yield a line for each way that was tried; the one that was chosen has a star."""
+    rows = [
+        (
+            "*" if trial.chosen else "",
+            f"{trial.candidate}{' + CUDA graph' if trial.cuda_graph else ''}",
+            f"{trial.microseconds:g} us" if trial.microseconds else "-",
+            trial.problem,
+        )
+        for trial in variant.trials
+    ]
+    return columns(rows, right=(2,))
+
+
+def tuned(variant: Variant) -> str:
+    """Return what the search has chosen, against the compiler's own choice: one line."""
+    timed = [trial for trial in variant.trials if trial.microseconds]
+    chosen = next((trial for trial in timed if trial.chosen), None)
+    if chosen is None:
+        return f"nothing among {len(variant.trials)} ways that is right"
+    own = next((f"; default {t.microseconds:g}" for t in timed if t.candidate == "default"), "")
+    graphs = " with CUDA graphs" if chosen.cuda_graph else ""
+    said = f"{chosen.candidate}{graphs}, {chosen.microseconds:g} us a call{own}"
+    return f"{said}; the fastest that is right of {len(timed)} that ran"
 
 
 def _weights(manifest: Manifest) -> Iterator[str]:

@@ -13,8 +13,9 @@ from . import contents, options
 @click.argument("file", type=options.EXISTING)
 @options.as_json
 @click.option("--guards", is_flag=True, help="Print what each variant requires, in words.")
+@click.option("--trials", is_flag=True, help="Print what the search for fast code measured.")
 @click.option("--check", is_flag=True, help="Read all of FILE and check every digest in it.")
-def inspect(file: Path, as_json: bool, guards: bool, check: bool) -> None:
+def inspect(file: Path, as_json: bool, guards: bool, trials: bool, check: bool) -> None:
     """Print what FILE, a .tcb artifact, takes, returns and holds.
 
     Nothing of it is run.
@@ -33,7 +34,7 @@ def inspect(file: Path, as_json: bool, guards: bool, check: bool) -> None:
             record["guards"] = words
         click.echo(json_text(record), nl=False)
         return
-    for line in contents.lines(manifest, file, size, guards=guards):
+    for line in contents.lines(manifest, file, size, guards=guards, trials=trials):
         click.echo(line)
     if check:
         click.echo(f"\nall {len(manifest.sections)} sections have the digest that was recorded")

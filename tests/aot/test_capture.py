@@ -66,8 +66,8 @@ def stages(
     )
     job = Plan.of(spec).jobs[-1]
     captured = capture(spec, module, job.bucket, job.id)
-    names = sizes.Names(captured, job.id)
-    relations = sizes.relations(captured, names, job.id)
+    names = sizes.Names.of(captured, job.id)
+    relations = sizes.relations(captured.program.graph, job.bucket, names, job.id)
     return captured, relations, partition(captured, names, job.id)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tcbuild import aot
 from tcbuild.aot import Spec, culprit
+from tcbuild.aot.candidate import Candidate
 from tcbuild.aot.culprit import first
 from tcbuild.aot.dims import Dynamic, Pad
 from tcbuild.aot.errors import VerifyError
@@ -91,7 +92,9 @@ def test_a_layer_that_is_not_found_is_said_to_be(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(culprit, "first", lambda count, _: (range(count - 1, count), False))
     asked = spec()
     (job,) = aot.Plan.of(asked).jobs
-    said = culprit.find(asked, asked.model(), job, ROW, lambda *_: ((), {}), JobCache())
+    said = culprit.find(
+        asked, asked.model(), job, Candidate(), ROW, lambda *_: ((), {}), JobCache()
+    )
     assert said.startswith(
         "the layer that differs was not found: every graph that ends earlier passes"
     )
@@ -107,7 +110,7 @@ def test_a_search_that_fails_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(culprit, "_find", fails)
     (job,) = aot.Plan.of(spec()).jobs
-    said = culprit.find(spec(), Deep(), job, ROW, lambda *_: ((), {}), JobCache())
+    said = culprit.find(spec(), Deep(), job, Candidate(), ROW, lambda *_: ((), {}), JobCache())
     assert said == "the layer that differs could not be looked for (RuntimeError: first)"
 
 
@@ -123,14 +126,18 @@ def test_a_search_that_fails_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_looked_for_where_no_layer_can_be_wrong(output: str, problem: str) -> None:
     row = Row(variant="v", sizes="n=2", output=output, problem=problem)
     (job,) = aot.Plan.of(spec()).jobs
-    assert culprit.find(spec(), Deep(), job, row, lambda *_: ((), {}), JobCache()) == ""
+    assert (
+        culprit.find(spec(), Deep(), job, Candidate(), row, lambda *_: ((), {}), JobCache()) == ""
+    )
 
 
 def test_nothing_is_looked_for_in_a_smaller_call_that_was_padded_up() -> None:
     padded = replace(spec(), dims={"n": Pad(sizes=(8,))})
     (job,) = aot.Plan.of(padded).jobs
     row = Row(variant="v", sizes="n=2", output="output", problem=ROW.problem)
-    assert culprit.find(padded, Deep(), job, row, lambda *_: ((), {}), JobCache()) == ""
+    assert (
+        culprit.find(padded, Deep(), job, Candidate(), row, lambda *_: ((), {}), JobCache()) == ""
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000])

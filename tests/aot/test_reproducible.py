@@ -17,7 +17,7 @@ for spec in (models.NET, models.FOURS, models.CAST):
     module = spec.model()
     for job in Plan.of(spec).jobs:
         captured = capture.capture(spec, module, job.bucket, job.id)
-        names = sizes.Names(captured, job.id)
+        names = sizes.Names.of(captured, job.id)
         made = partition.partition(captured, names, job.id)
         print(fingerprint.fingerprint(made.graph, captured.tensors, made.names, {}, {}))
 """

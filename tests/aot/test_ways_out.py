@@ -57,7 +57,7 @@ def captured_whole(spec: Spec, module: nn.Module) -> None:
     """Capture a spec's only job, for all sizes that it declares."""
     (job,) = Plan.of(spec).jobs
     captured = capture(spec, module, job.bucket, job.id)
-    relations(captured, Names(captured, job.id), job.id)
+    relations(captured.program.graph, job.bucket, Names.of(captured, job.id), job.id)
 
 
 def words(most: int) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""Jobs compiled at once, each in a process of its own: a crash or a hang costs that compilation only.
+
+What comes out is in the job cache, under the key that it has in this process, too: a graph that did not
+survive the way there gets another key, and is not found.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ..formats.provider import bring_in
+from . import carried, inductor, operators, processors
+from .candidate import Candidate
+from .compile import compile_job
+from .job_cache import JobCache
+from .partition import Partitioned
+from .plan import Job
+
+UNCARRIED: Final = "the graph cannot be carried to another process"
+_POLL: Final = 0.05  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a process is to compile, besides the graph."""
+
+    job: Job
+    names: Mapping[str, str]
+    options: Mapping[str, object]
+    cache: Path
+    imports: Mapping[str, str]
+    settings: Mapping[str, Any]
+
+
+@dataclass
+class _Running:
+    """One process."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    began: float
+
+
+def compile_apart(
+    job: Job,
+    partitioned: Partitioned,
+    tensors: tuple[torch.Tensor, ...],
+    candidates: Sequence[Candidate],
+    cache: JobCache,
+    *,
+    seconds: float,
+    workers: int,
+) -> dict[str, str]:
+    """Compile candidates into the job cache.
+
+    Args:
+        job, partitioned, tensors, cache: as for `compile_job`.
+        candidates: what to compile, in this order.
+        seconds: that all of it may take; what is running then is ended.
+        workers: processes at once.
+
+    Returns:
+        Why a candidate is not there, by its name; UNCARRIED for all where the graph stays here.
+    """
+    failed: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
+        folder = Path(made)
+        try:
+            carried.dump(partitioned.graph, tensors, folder / "graph")
+        except Exception:  # torch says in many ways that it cannot
+            return dict.fromkeys((candidate.name for candidate in candidates), UNCARRIED)
+        waiting = list(enumerate(candidates))
+        running: list[_Running] = []
+        end = time.monotonic() + seconds
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers and time.monotonic() < end:
+                    number, candidate = waiting.pop(0)
+                    place = folder / str(number)
+                    place.mkdir()
+                    order = _order(job, partitioned, candidate, cache)
+                    (place / "order").write_bytes(pickle.dumps(order))
+                    running.append(_start(candidate.name, place, workers))
+                for one in [one for one in running if one.process.poll() is not None]:
+                    running.remove(one)
+                    _end(one)
+                    failed.update(_outcome(one))
+                if time.monotonic() >= end:
+                    for name in [one.name for one in running] + [c.name for _, c in waiting]:
+                        failed[name] = f"not compiled within the {seconds:.0f} s that were left"
+                    break
+                time.sleep(_POLL)
+        finally:
+            for one in running:
+                _end(one)
+    return failed
+
+
+def main(argv: list[str]) -> int:
+    """Compile one order; return the exit code."""
+    folder = Path(argv[0])
+    order: Order = pickle.loads((folder / "order").read_bytes())
+    _settle(order.settings)
+    bring_in(order.imports)
+    graph, tensors = carried.load(folder.parent / "graph")
+    partitioned = Partitioned(
+        graph=graph,
+        constants={},
+        state=(),
+        written=(),
+        weights={},
+        roles={},
+        operators={},
+        outputs=None,  # type: ignore[arg-type]
+        names=order.names,
+    )
+    with _alone(folder.parent / "lock"):
+        try:
+            compile_job(order.job, partitioned, tensors, JobCache(order.cache), order.options)
+        except Exception as error:
+            (folder / "failed").write_text(json.dumps(str(error).splitlines()[0]), encoding="utf-8")
+            return 1
+    return 0
+
+
+def _order(job: Job, partitioned: Partitioned, candidate: Candidate, cache: JobCache) -> Order:
+    return Order(
+        job=job,
+        names=dict(partitioned.names),
+        options=dict(candidate.options),
+        cache=cache.path,
+        imports=operators.files(),
+        settings={
+            "dtype": torch.get_default_dtype(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "precision": torch.get_float32_matmul_precision(),
+        },
+    )
+
+
+def _settle(settings: Mapping[str, Any]) -> None:
+    """Set in this process what compiled code depends on."""
+    torch.set_default_dtype(settings["dtype"])
+    torch.use_deterministic_algorithms(settings["deterministic"])
+    torch.set_float32_matmul_precision(settings["precision"])
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Let the compiler measure kernels on a GPU only while no other process of the search does."""
+
+    @contextlib.contextmanager
+    def lock() -> Iterator[None]:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    with inductor.measuring(lock):
+        yield
+
+
+def _start(name: str, folder: Path, workers: int) -> _Running:
+    threads = max(1, processors.count() // workers)
+    environment = {
+        "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    command = [sys.executable, "-m", "tcbuild.aot.compile_apart", str(folder)]
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
+    return _Running(name=name, process=process, folder=folder, began=time.monotonic())
+
+
+def _end(one: _Running) -> None:
+    """End a process with all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+
+
+def _outcome(one: _Running) -> dict[str, str]:
+    """Return why a process that has ended has failed, if it has."""
+    code = one.process.returncode
+    if code == 0:
+        return {}
+    if (one.folder / "failed").exists():
+        return {one.name: json.loads((one.folder / "failed").read_text(encoding="utf-8"))}
+    said = (one.folder / "said").read_text(encoding="utf-8", errors="replace").strip()
+    last = (said.splitlines() or ["no output"])[-1]
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return {one.name: f"the compiler's process ended with {how}: {last[:300]}"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

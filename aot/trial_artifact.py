@@ -1,0 +1,27 @@
+"""An artifact that is written to try something, and not kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..formats.target import Target
+from . import environment
+from .package import Part, package
+from .producer import producer
+from .spec import Spec
+from .weight_table import WeightTable
+
+
+def write(
+    path: Path, spec: Spec, parts: Sequence[Part], weights: WeightTable, target: Target
+) -> None:
+    """Write the parts for one target to `path`."""
+    package(
+        path,
+        spec.name,
+        parts,
+        weights,
+        source=spec.source,
+        producer=producer(),
+        environment=environment.describe(target),
+        frozen={},
+    )

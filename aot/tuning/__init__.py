@@ -1,0 +1,5 @@
+"""The search for the fastest code: candidates are compiled, each measured against the others, one kept."""
+
+from .search import Tuned, tune
+
+__all__ = ["Tuned", "tune"]

@@ -1,0 +1,107 @@
+"""The ways to compile that are worth a measurement, by what a graph does and where it runs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import torch
+
+from ...formats.target import Target
+from .. import inductor
+from ..candidate import Candidate
+from ..spec import Spec
+
+PRODUCTS: Final = frozenset(
+    ["mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "einsum", "mv", "addmv", "dot"]
+)
+CONVOLUTIONS: Final = frozenset(
+    ["convolution", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"]
+)
+REDUCTIONS: Final = frozenset(
+    [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "var",
+        "var_mean",
+        "std",
+        "norm",
+        "linalg_vector_norm",
+        "argmax",
+        "logsumexp",
+        "cumsum",
+        "softmax",
+        "_softmax",
+        "log_softmax",
+        "layer_norm",
+        "native_layer_norm",
+        "group_norm",
+        "native_group_norm",
+        "rms_norm",
+        "_fused_rms_norm",
+    ]
+)
+
+_DESCENT: Final[Mapping[str, object]] = {
+    "max_autotune_pointwise": True,
+    "coordinate_descent_tuning": True,
+}
+_SEARCH: Final[Mapping[str, object]] = {"max_autotune": True, "coordinate_descent_tuning": True}
+
+
+def candidates(spec: Spec, target: Target, graph: torch.fx.GraphModule) -> tuple[Candidate, ...]:
+    """Return what to try, the likeliest first; what torch does not know an option of is left out.
+
+    Args:
+        spec: for the options that hold for all, and how many to return at most.
+        target: where the library is to run.
+        graph: what it is made of.
+    """
+    offered = _cuda(graph) if target.device == "cuda" else _cpu(graph)
+    common = spec.compiler_options()
+    found = [
+        Candidate(name=name, options={**common, **options})
+        for name, options in offered
+        if inductor.known(options)
+    ]
+    return tuple(found[: spec.tune.candidates])
+
+
+def _cuda(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, object]]]:
+    does = operators(graph)
+    yield "default", {}
+    if does & (PRODUCTS | CONVOLUTIONS):
+        yield "products and descent", _SEARCH
+    yield "descent", _DESCENT
+    if does & REDUCTIONS:
+        # A reduction that keeps its row in registers, or reads it twice: the compiler guesses.
+        yield "looped reductions", {**_DESCENT, "triton.persistent_reductions": False}
+        yield "both reductions", {**_DESCENT, "triton.multi_kernel": 1}
+    if does & CONVOLUTIONS:
+        yield "channels last", {**_SEARCH, "force_layout_optimization": True}
+        yield "layout as it is", {**_SEARCH, "layout_optimization": False}
+    if does & PRODUCTS:
+        yield "products", {"max_autotune": True, "coordinate_descent_tuning": False}
+    yield "combined kernels", {"combo_kernels": True}
+
+
+def _cpu(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, object]]]:
+    does = operators(graph)
+    yield "default", {}
+    # Half the width at a higher clock: for short rows and for what is bound by memory.
+    yield "256 bits", {"cpp.simdlen": 256}
+    if does & CONVOLUTIONS:
+        yield "channels last", {"force_layout_optimization": True}
+        yield "layout as it is", {"layout_optimization": False}
+
+
+def operators(graph: torch.fx.GraphModule) -> frozenset[str]:
+    """Return the names of the operators of a graph, without namespace and overload."""
+    targets = (node.target for node in graph.graph.nodes if node.op == "call_function")
+    return frozenset(
+        target._schema.name.partition("::")[2]
+        for target in targets
+        if isinstance(target, torch._ops.OpOverload)
+    )

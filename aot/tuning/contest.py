@@ -1,0 +1,119 @@
+"""Variants timed against each other in a fresh process; one that crashes or hangs is out, the rest go on."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import save_file
+
+from .. import operators
+
+HANG: Final = 120.0  # seconds without a sign of life
+_POLL: Final = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A variant of the artifact, and how it is called."""
+
+    name: str
+    variant: str
+    cuda_graph: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a contest found, by the names of its entries.
+
+    Attributes:
+        seconds: of each call, for those that could be called.
+        problems: why the others could not.
+    """
+
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(
+    artifact: Path,
+    tensors: Sequence[torch.Tensor],
+    entries: Sequence[Entry],
+    device: str,
+    seconds: float,
+) -> Result:
+    """Time entries in turn.
+
+    Args:
+        artifact: with all the variants.
+        tensors: of the call, in order.
+        entries: in the order in which ties are decided.
+        device: the kind of device.
+        seconds: that the timing may take.
+    """
+    problems: dict[str, str] = {}
+    left = list(entries)
+    while left:
+        with tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
+            folder = Path(made)
+            saved = {str(i): t.detach().cpu().contiguous().clone() for i, t in enumerate(tensors)}
+            save_file(saved, folder / "inputs.safetensors")
+            modules = operators.files()
+            request = {
+                "artifact": str(artifact),
+                "contestants": [vars(entry) for entry in left],
+                "device": device,
+                "imports": modules,
+                "seconds": seconds,
+            }
+            (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+            ended = _process(folder)
+            if not ended:
+                result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+                return Result(
+                    seconds=result["seconds"], problems={**problems, **result["problems"]}
+                )
+            at = (folder / "at").read_text(encoding="utf-8") if (folder / "at").exists() else ""
+        if at not in {entry.name for entry in left}:  # not the fault of one of them
+            return Result(problems={**problems, **{entry.name: ended for entry in left}})
+        problems[at] = ended
+        left = [entry for entry in left if entry.name != at]
+    return Result(problems=problems)
+
+
+def _process(folder: Path) -> str:
+    """Run the process; return how it failed, in words, or nothing."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "tcbuild.runtime.contest", str(folder)]
+    said, at = folder / "said", folder / "at"
+    with said.open("wb") as file:
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=file, start_new_session=True
+        )
+    seen, since = -1, time.monotonic()
+    try:
+        while process.poll() is None:
+            time.sleep(_POLL)
+            sign = at.stat().st_mtime_ns if at.exists() else 0
+            if sign != seen:
+                seen, since = sign, time.monotonic()
+            elif time.monotonic() - since > HANG:
+                return f"its call hangs: no answer within {HANG:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    code = process.returncode
+    if code < 0:
+        return f"its call ends the process with {signal.Signals(-code).name}"
+    lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"its call fails: {(lines or ['no output'])[-1][:300]}" if code else ""

@@ -1,0 +1,67 @@
+"""What was found before: the trials of a search, by all that they depend on."""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from ...formats.errors import FormatError
+from ...formats.record import decode, encode
+from ...formats.target import Target
+from ...formats.trial import Trial
+
+REVISION: Final = 1  # raise it when what is measured changes
+
+
+class TuningRecord:
+    """The trials of one job in a folder that stays; written aside and renamed, so never half there."""
+
+    def __init__(self, cache: Path, target: Target, keys: Sequence[str], rule: str) -> None:
+        """Name the record.
+
+        Args:
+            cache: the folder.
+            target: of the job.
+            keys: of all its candidates in the job cache.
+            rule: by which a candidate is right, and how long was searched.
+        """
+        depends = [str(REVISION), _machine(target), rule, *keys]
+        digest = hashlib.sha256("\n".join(depends).encode()).hexdigest()
+        self._path = cache / "tuned" / f"{digest}.json"
+
+    def read(self) -> tuple[Trial, ...]:
+        """Return the trials; none where there is no record, or a damaged one."""
+        try:
+            data = json.loads(self._path.read_text(encoding="utf-8"))
+            trials = tuple(decode(Trial, item, "trial") for item in data)
+        except (OSError, ValueError, TypeError, FormatError):
+            return ()
+        return trials if sum(trial.chosen for trial in trials) == 1 else ()
+
+    def write(self, trials: Sequence[Trial]) -> None:
+        """Keep the trials."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self._path.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps([encode(trial) for trial in trials]), encoding="utf-8")
+        aside.replace(self._path)
+
+
+def _machine(target: Target) -> str:
+    """Return what times on this machine depend on."""
+    if target.device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{_processor()} {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())
