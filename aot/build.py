@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from . import culprit, embedded, environment, examples, frozen, operators, sizes
+from . import culprit, embedded, environment, examples, frozen, operators, sizes, tensor_check
 from .capture import capture
 from .compile import compile_job
 from .errors import ModelError, OutputError
@@ -76,6 +76,9 @@ def build(
                 graph, note = embedded.embed(spec, placement.on(device), weights, device)
                 parts.extend(graph)
                 notes.extend(note)
+    with watch.stage("tensor check"):
+        check, note = tensor_check.compiled(cache)
+        notes.extend(note)
     weights.tie(placement.on(plan.jobs[0].target.device))
     write = partial(
         package,
@@ -86,6 +89,7 @@ def build(
         producer=producer(),
         environment=described,
         frozen=frozen.find(module),
+        tensor_check=check,
     )
     rows: tuple[Row, ...] = ()
     with aside(path) as new:
