@@ -3,8 +3,9 @@
 // `exact_check(tensors)` returns a function of as many tensors that tells whether they look the same
 // as these: type, dispatch keys as the calling thread sees them, dtype, device, requires_grad, sizes,
 // strides, and which of them are the same object. It is what Dynamo's TensorGuards compares, and more
-// of it: whole devices, and the keys of Python modes. It returns None for tensors that it cannot
-// describe: symbolic sizes, or a layout without strides.
+// of it: whole devices, and the keys of Python modes, some of which Dynamo masks. It returns None for
+// what it cannot describe: symbolic sizes, a layout without strides, tensors and threads whose
+// operators Python handles.
 //
 // A check is immutable once made, keeps no tensor alive, raises nothing, and refuses what is no tensor.
 
@@ -51,6 +52,13 @@ bool is_tensor(PyObject* object) {
   if (!address || !PyLong_Check(address.get())) return false;
   const void* stated = PyLong_AsVoidPtr(address.get());
   return stated != nullptr && stated == &impl_of(object);
+}
+
+bool has_python_keys(uint64_t keys) {
+  constexpr c10::DispatchKeySet python({c10::DispatchKey::Python,
+                                        c10::DispatchKey::PythonTLSSnapshot,
+                                        c10::DispatchKey::PythonDispatcher});
+  return c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys).has_any(python);
 }
 
 // Whether no object is given twice: a hash table with linear probing, at most half full.
@@ -113,7 +121,7 @@ struct Form {
 
 class Check {
  public:
-  // Throws c10::Error where a tensor has no sizes or strides.
+  // Throws where a tensor has no sizes or strides.
   Check(PyObject* const* objects, size_t count) : once_(), distinct_(count) {
     const auto thread = c10::impl::tls_local_dispatch_key_set();
     for (size_t i = 0; i < count; ++i) {
@@ -129,6 +137,11 @@ class Check {
       once_.push_back(i);
     }
     for (const Form& form : forms_) Py_INCREF(form.type);
+  }
+
+  bool is_complete() const {
+    return std::none_of(forms_.begin(), forms_.end(),
+                        [](const Form& form) { return has_python_keys(form.keys); });
   }
 
   Check(const Check&) = delete;
@@ -201,6 +214,7 @@ PyObject* exact_check(PyObject*, PyObject* tensors) {
   }
   try {
     auto made = std::make_unique<Check>(objects, count);
+    if (!made->is_complete()) Py_RETURN_NONE;
     Owned capsule(PyCapsule_New(made.get(), kCapsule, destroy));
     if (!capsule) return nullptr;
     made.release();

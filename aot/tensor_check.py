@@ -23,6 +23,8 @@ from .writing import writing
 SOURCE: Final = Path(__file__).with_name("tensor_check.cpp")
 LIBRARY: Final = "tcbuild_tensor_check.so"
 
+_TORCH: Final = Path(torch.__file__).parent
+
 _FLAGS: Final = (
     "-std=c++20",
     *("-O2", "-DNDEBUG", "-w"),
@@ -84,11 +86,14 @@ def _key() -> str:
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
+def _headers() -> list[str]:
+    """Return the folders with the headers of torch and of Python."""
+    return [str(_TORCH / "include"), sysconfig.get_path("include")]
+
+
 def _compile(folder: Path, cache: Path) -> tuple[bytes | None, str]:
     """Compile in an empty folder; return the library, or None and the first error."""
-    home = Path(torch.__file__).parent
-    headers = [str(home / "include"), sysconfig.get_path("include")]
-    base = _BASE.get(platform.machine(), ())
+    headers, base = _headers(), _BASE.get(platform.machine(), ())
     made = folder / LIBRARY
     command = [
         str(toolchain.driver(cache, "native")),
@@ -96,7 +101,7 @@ def _compile(folder: Path, cache: Path) -> tuple[bytes | None, str]:
         *(f"-ffile-prefix-map={path}=include" for path in headers),  # they are in assertions
         *(f"-isystem{path}" for path in headers),
         *(str(SOURCE), "-o", str(made)),
-        *(f"-L{home / 'lib'}", "-lc10"),
+        *(f"-L{_TORCH / 'lib'}", "-lc10"),
     ]
     with toolchain.prefix(SOURCE.parent):
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)

@@ -51,7 +51,8 @@ def check(extension: Extension, sections: Collection[str], where: str) -> None:
         place = f"{where}: guard {show(item.name)}"
         guard.check(item, place)
         if (item.subject, FACTS[item.fact].subject) != (HOST, HOST):
-            raise ManifestError(place, found=f"subject {show(item.subject)}", expected=HOST)
+            expected = f"a fact of {HOST}"
+            raise ManifestError(place, found=f"subject {show(item.subject)}", expected=expected)
     for name in REQUIRED:
         if all(item.fact != name for item in extension.guards):
             found = f"no guard on host.{name}"

@@ -8,14 +8,18 @@ guards look at has changed, and "refused" means: look again.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import torch
+
+from . import modes
 
 TensorCheck = Callable[..., bool]
 
 # Makes a check of a tuple of tensors; None where it cannot. See formats/SPEC.md.
 Compiled = Callable[[tuple[torch.Tensor, ...]], TensorCheck | None]
 
+_IS_NESTED = attrgetter("is_nested")
 _STANDS_IN = torch.empty(0)  # for the settings of the thread, where a call has no tensor
 
 
@@ -46,13 +50,25 @@ def _dynamo(tensors: Sequence[torch.Tensor]) -> TensorCheck:
     guards = torch._C._dynamo.guards.TensorGuards(
         *(tensors[i] for i in once), dynamic_dims_sizes=None, dynamic_dims_strides=None
     )
-    check: TensorCheck = guards.check
-    if len(once) == len(tensors):
-        return check
-    # Dynamo's check refuses a tensor that it is given twice.
+    alike: TensorCheck = guards.check
     again = [(i, place[id(tensor)]) for i, tensor in enumerate(tensors) if i not in once]
+    active = modes.dispatch_modes()
 
-    def check_once(*given: torch.Tensor) -> bool:
-        return all(given[i] is given[j] for i, j in again) and check(*[given[i] for i in once])
+    def check(*given: torch.Tensor) -> bool:
+        # Dynamo overlooks modes that ask torch.compile not to see them, and ends the process where a
+        # nested tensor has no strides.
+        if modes.dispatch_modes() != active or not _none_is_nested(given):
+            return False
+        if not again:
+            return alike(*given)
+        # It refuses a tensor that it is given twice.
+        return all(given[i] is given[j] for i, j in again) and alike(*[given[i] for i in once])
 
-    return check_once
+    return check
+
+
+def _none_is_nested(given: tuple[object, ...]) -> bool:
+    try:
+        return not any(map(_IS_NESTED, given))
+    except AttributeError:  # not a tensor
+        return False

@@ -24,6 +24,9 @@ def lines(manifest: Manifest, file: Path, size: int, *, guards: bool) -> Iterato
     yield from _signatures(manifest)
     yield from _variants(manifest, guards)
     yield from _weights(manifest)
+    if manifest.tensor_check is not None:
+        needs = [str(item).removeprefix("host.") for item in manifest.tensor_check.guards]
+        yield from _part("tensor check", iter([f"compiled, for {', '.join(needs)}"]))
     yield from _part("sections", _sections(manifest))
     yield from _part("environment", columns(list(manifest.environment.items())))
 
