@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tcbuild import aot, runtime
-from tcbuild.aot import tensor_check
+from tcbuild.aot import tensor_check, toolchain
 from tcbuild.aot.job_cache import JobCache
 
 from .. import models
@@ -48,7 +48,7 @@ def test_a_compiler_that_says_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
     broken.chmod(0o755)
-    monkeypatch.setattr(tensor_check.toolchain, "driver", lambda *_: broken)
+    monkeypatch.setattr(toolchain, "driver", lambda *_: broken)
     made, notes = tensor_check.compiled(JobCache(tmp_path / "cache"))
     assert made is None
     assert "the compiler's exit code is 3" in notes[0]
