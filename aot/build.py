@@ -76,9 +76,6 @@ def build(
                 graph, note = embedded.embed(spec, placement.on(device), weights, device)
                 parts.extend(graph)
                 notes.extend(note)
-    with watch.stage("tensor check"):
-        check, note = tensor_check.compiled(cache)
-        notes.extend(note)
     weights.tie(placement.on(plan.jobs[0].target.device))
     write = partial(
         package,
@@ -89,12 +86,15 @@ def build(
         producer=producer(),
         environment=described,
         frozen=frozen.find(module),
-        tensor_check=check,
     )
     rows: tuple[Row, ...] = ()
     with aside(path) as new:
-        with watch.stage("package"), writing(path):
-            write(new)
+        with watch.stage("package"):
+            check, note = tensor_check.compiled(cache)
+            notes.extend(note)
+            write = partial(write, tensor_check=check)
+            with writing(path):
+                write(new)
         if spec.verify:
             rows = _verify(spec, plan, placement, new, path, cache, watch)
             with writing(path):
