@@ -1,5 +1,6 @@
 """The compiled check accepts what Dynamo's accepts, nothing else, and only where it fits the host."""
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -261,6 +262,20 @@ def test_tensors_are_not_kept_alive(made: Callable[..., TensorCheck]) -> None:
     tensors.clear()
     assert [reference() for reference in gone] == [None, None]
     assert check(torch.zeros(2), torch.zeros(2))
+
+
+def test_nothing_leaks(made: Callable[..., TensorCheck]) -> None:
+    tensors = [torch.zeros(2).as_subclass(Subclass), torch.zeros(2)]
+    watched = [*tensors, Subclass, None, True, False]
+    before = [sys.getrefcount(thing) for thing in watched]
+    for _ in range(1000):
+        check = made(*tensors)
+        assert check(*tensors)
+        assert not check(*reversed(tensors))
+        assert not check(tensors[0], None)
+        del check
+    after = [sys.getrefcount(thing) for thing in watched]
+    assert max(now - then for now, then in zip(after, before, strict=True)) < 100
 
 
 @pytest.mark.parametrize("mode", ["dispatch", "invisible"])
