@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from . import culprit, embedded, environment, examples, frozen, operators
+from . import culprit, embedded, environment, examples, frozen, operators, tensor_check
 from .build_job import BuiltJob, build_job
 from .candidate import Candidate
 from .errors import ModelError, OutputError
@@ -80,8 +80,12 @@ def build(
     )
     rows: tuple[Row, ...] = ()
     with aside(path) as new:
-        with watch.stage("package"), writing(path):
-            write(new)
+        with watch.stage("package"):
+            check, note = tensor_check.compiled(cache)
+            notes.extend(note)
+            write = partial(write, tensor_check=check)
+            with writing(path):
+                write(new)
         if spec.verify:
             candidates = {job.part.id: job.candidate for job in built}
             rows = _verify(spec, plan, placement, candidates, new, path, cache, watch)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..formats.bucket import Bucket
 from ..formats.container import Content, write
+from ..formats.extension import Extension
 from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
@@ -17,6 +18,7 @@ from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.target import Target
 from ..formats.trial import Trial
 from ..formats.variant import Variant
+from .tensor_check import LIBRARY, TensorCheck
 from .weight_table import WeightTable
 from .writing import writing
 
@@ -67,6 +69,7 @@ def package(
     producer: str,
     environment: dict[str, str],
     frozen: dict[str, str],
+    tensor_check: TensorCheck | None = None,
     checks: tuple[Check, ...] = (),
 ) -> None:
     """Write an artifact to `path`, which is not its final name: see `aside`."""
@@ -80,6 +83,10 @@ def package(
             forms.append(form)
             signatures.append(part.signature)
         variants.append(_variant(part, forms.index(form), contents))
+    extension = None
+    if tensor_check is not None:
+        section = _add(LIBRARY, tensor_check.library, contents)
+        extension = Extension(section=section, guards=tensor_check.guards)
     manifest = Manifest(
         name=name,
         producer=producer,
@@ -91,6 +98,7 @@ def package(
         frozen=frozen,
         checks=checks,
         model=source,
+        tensor_check=extension,
     )
     if manifest.weights is not None:
         contents[WEIGHTS] = Content(name=WEIGHTS, parts=weights.section(), encoding=RAW)
@@ -142,14 +150,17 @@ def aside(out: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Variant:
-    def add(file: str, data: bytes) -> str:
-        """Add a section named by its content, so that equal files are stored once."""
-        section = f"{file}-{sha256(data).removeprefix('sha256:')[:16]}"
-        contents.setdefault(section, Content(name=section, parts=[data]))
-        return section
+def _add(file: str, data: bytes, contents: dict[str, Content]) -> str:
+    """Add a section named by its content, so that equal files are stored once; return its name."""
+    section = f"{file}-{sha256(data).removeprefix('sha256:')[:16]}"
+    contents.setdefault(section, Content(name=section, parts=[data]))
+    return section
 
-    reference = None if part.reference is None else add("graph.py", part.reference.encode())
+
+def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Variant:
+    reference = None
+    if part.reference is not None:
+        reference = _add("graph.py", part.reference.encode(), contents)
     return Variant(
         id=part.id,
         form=part.form,
@@ -157,7 +168,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         bucket=part.bucket,
         guards=part.guards,
         outputs=part.outputs,
-        files={file: add(file, data) for file, data in part.files.items()},
+        files={file: _add(file, data, contents) for file, data in part.files.items()},
         constants=part.constants,
         state=part.state,
         written=part.written,

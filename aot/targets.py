@@ -2,6 +2,7 @@
 
 import platform
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from ..formats import cpu
@@ -67,17 +68,29 @@ def host_guards(target: Target, library: bytes, compiler_flags: str) -> tuple[Gu
     """
     import torch
 
-    facts: dict[str, object] = {
-        "os": platform.system().lower(),
-        "arch": target.arch,
-        "isa": _features(march(target), compiler_flags),
-        "glibc": _glibc(library),
-        "torch": torch.__version__.split("+")[0],
-    }
+    facts: dict[str, object] = {"isa": _features(march(target), compiler_flags)}
     if target.device == "cuda":
         cuda = str(torch.version.cuda)
         # Within a major version, kernels run on every driver of it.
         facts |= {"gpu": target.isa, "cuda": cuda, "driver": f"{cuda.split('.')[0]}.0"}
+    return (*base_guards(target.arch, library), *_guards(facts))
+
+
+def base_guards(arch: str, library: bytes) -> tuple[Guard, ...]:
+    """Return what a host must have to run a library that needs no more than the base of `arch`."""
+    import torch
+
+    return _guards(
+        {
+            "os": platform.system().lower(),
+            "arch": arch,
+            "glibc": _glibc(library),
+            "torch": torch.__version__.split("+")[0],
+        }
+    )
+
+
+def _guards(facts: Mapping[str, object]) -> tuple[Guard, ...]:
     return tuple(
         Guard(subject=HOST, fact=name, expected=expected) for name, expected in facts.items()
     )

@@ -193,6 +193,9 @@ FACTS: Final[Mapping[str, Fact]] = {
     "trainable": _fact(
         MODULE, FLAG, "whether gradients are recorded and one of its weights asks for one"
     ),
+    "python": _fact(
+        HOST, TEXT, "the ABI of its Python, by its name: `cpython-311-x86_64-linux-gnu`"
+    ),
     "torch": _fact(HOST, TEXT, "torch's version without its local part: `2.13.0`"),
     "os": _fact(HOST, TEXT, "the system in lower case: `linux`"),
     "arch": _fact(HOST, TEXT, "the processor, as `platform.machine()` names it"),

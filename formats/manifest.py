@@ -4,8 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from . import signature_check, strict_json, variant_check, weights
+from . import extension, signature_check, strict_json, variant_check, weights
 from .errors import FormatError, ManifestError, SectionError, TooLargeError, UnknownFeatureError
+from .extension import Extension
 from .record import decode, encode
 from .section import RAW, Section
 from .signature import Signature
@@ -61,6 +62,8 @@ class Manifest:
             is a constant of the compiled programs.
         checks: what the verification of the artifact measured.
         model: where the model came from, as the spec says it.
+        tensor_check: compiled code that recognises a call like one that was accepted before; None
+            where there is none.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Manifest:
     frozen: dict[str, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     model: str = ""
+    tensor_check: Extension | None = None
 
     def section(self, name: str) -> Section:
         """Return the section of that name.
@@ -140,6 +144,8 @@ def check(manifest: Manifest, where: str) -> None:
             raise ManifestError(where, found=f"the name {show(text)}", expected="printable text")
     if manifest.weights is not None:
         _check_weights(manifest, manifest.weights, sections, f"{where}: weights")
+    if manifest.tensor_check is not None:
+        extension.check(manifest.tensor_check, sections, f"{where}: tensor_check")
     for i, signature in enumerate(manifest.signatures):
         signature_check.check(signature, f"{where}: signatures[{i}]")
     tensors = manifest.weights.tensors if manifest.weights is not None else {}

@@ -19,7 +19,7 @@ from .program import Program, Tensors
 from .setting import Read
 from .state import State
 from .stats import Counter, Stats
-from .tensor_check import TensorCheck, exact_check
+from .tensor_check import Compiled, TensorCheck, exact_check
 from .weight_sets import Source, WeightSets
 
 MAX_KEYS: Final = 4096  # remembered for each signature; all are dropped when there are more
@@ -57,6 +57,7 @@ class Dispatcher:
         state: State,
         device: torch.device,
         setting: Read,
+        compiled: Compiled | None = None,
     ) -> None:
         self.manifest = manifest
         self.device = device
@@ -68,6 +69,7 @@ class Dispatcher:
         self._weights = weights
         self._state = state
         self._setting = setting
+        self._compiled = compiled
         self._binders = [Binder(signature) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         facts = {guard.fact for program in programs for guard in program.guards}
@@ -182,7 +184,7 @@ class Dispatcher:
             if len(memo) >= MAX_KEYS and not entries:
                 memo.clear()
             if len(entries) < MAX_ENTRIES:
-                check = exact_check(choice.tensors)
+                check = exact_check(choice.tensors, self._compiled)
                 written = choice.program.variant.written
                 if written:
                     check = also_unshared(check, written)

@@ -3,12 +3,12 @@
 import functools
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..formats import cpu, gpu
-from ..formats.guard import HOST
+from ..formats import cpu, gpu, python_abi
+from ..formats.guard import HOST, Guard
 from ..formats.manifest import Manifest
 from ..formats.variant import LIBRARY, Variant
 from . import devices
@@ -19,6 +19,7 @@ from .errors import HostError
 def observe(device: torch.device) -> Mapping[str, object]:
     """Return the facts of this host, with `device`, by name, with the types that guards expect."""
     return {
+        "python": python_abi.name(),
         "torch": torch.__version__.split("+")[0],
         "os": platform.system().lower(),
         "arch": platform.machine(),
@@ -32,11 +33,16 @@ def refusals(variant: Variant, device: torch.device) -> list[str]:
     """Return one line for each host guard of the variant that this host does not meet."""
     if variant.device != device.type:
         return [f"device: expected {variant.device}, found {devices.name(device)}"]
+    return unmet([guard for guard in variant.guards if guard.subject == HOST], device)
+
+
+def unmet(guards: Sequence[Guard], device: torch.device) -> list[str]:
+    """Return one line for each of some host guards that this host does not meet."""
     facts = observe(device)
     return [
         guard.refusal(_shown(guard.expected, facts[guard.fact]), {})
-        for guard in variant.guards
-        if guard.subject == HOST and not guard.accepts(facts[guard.fact], {})
+        for guard in guards
+        if not guard.accepts(facts[guard.fact], {})
     ]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.variant import GRAPH, LIBRARY
-from . import devices, host, operators, program, setting, weights
+from . import devices, extension, host, operators, program, setting, weights
 from . import fallback as fallbacks
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
@@ -76,6 +76,7 @@ def load(
         loaded = [
             program.load(variant, artifact, tensors, state, place, graphs) for variant in variants
         ]
+        compiled = extension.tensor_check(artifact, place)
     return Dispatcher(
         manifest,
         [program for program in loaded if program.variant.form == LIBRARY],
@@ -87,4 +88,5 @@ def load(
         state=state,
         device=place,
         setting=setting.reader(manifest, fallback, training=training),
+        compiled=compiled,
     )

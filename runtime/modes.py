@@ -3,8 +3,9 @@
 import torch
 from torch.autograd import forward_ad
 
-__all__ = ["count", "forward_ad", "function_modes"]
+__all__ = ["count", "dispatch_modes", "forward_ad", "function_modes"]
 
+dispatch_modes = torch._C._len_torch_dispatch_stack
 function_modes = torch._C._len_torch_function_stack
 
 
@@ -12,4 +13,4 @@ def count() -> int:
     """Return how many modes, function transforms and levels of forward differentiation are active."""
     transforms = torch._C._functorch.get_interpreter_stack() or ()
     levels = forward_ad._current_level + 1
-    return torch._C._len_torch_dispatch_stack() + function_modes() + len(transforms) + levels
+    return dispatch_modes() + function_modes() + len(transforms) + levels

@@ -27,6 +27,9 @@ def lines(
     yield from _signatures(manifest)
     yield from _variants(manifest, guards, trials)
     yield from _weights(manifest)
+    if manifest.tensor_check is not None:
+        needs = [str(item).removeprefix("host.") for item in manifest.tensor_check.guards]
+        yield from _part("tensor check", iter([f"compiled, for {', '.join(needs)}"]))
     yield from _part("sections", _sections(manifest))
     yield from _part("environment", columns(list(manifest.environment.items())))
 

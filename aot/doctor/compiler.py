@@ -126,12 +126,14 @@ def vectors() -> Finding:
 
 
 def headers(folder: Path) -> Finding:
-    """Say whether Python's headers are in `folder`: torch.compile needs them, a build does not."""
+    """Say whether Python's headers are in `folder`: torch.compile needs them, and the tensor check
+    that a build compiles; a build without them leaves it out.
+    """
     if (folder / "Python.h").is_file():
         return ok(folder / "Python.h")
     return note(
         f"none in {folder}",
-        expected="the headers of this Python: torch.compile needs them, tcbuild build does not",
+        expected="the headers of this Python: without them, calls of many tensors are slower",
         cure="apt-get install python3-dev, or dnf install python3-devel",
     )
 

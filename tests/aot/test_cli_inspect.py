@@ -31,6 +31,7 @@ def test_inspect_says_what_is_in_the_file(tcbuild: CommandLine, tiny_artifact: P
         assert line in lines
     assert "  2 tensors, 272 B" in lines
     assert any(line.startswith("  torch ") for line in lines)
+    assert lines[lines.index("tensor check") + 1].startswith("  compiled, for python: cpython-")
     assert max(map(len, lines)) <= 80
     assert "x.dtype" not in done.stdout
 

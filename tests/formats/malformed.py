@@ -16,6 +16,7 @@ from tcbuild.formats.expression import MAX_DEPTH, MAX_LENGTH
 from tcbuild.formats.record import MAX_DEPTH as MAX_RECORDS
 from tcbuild.formats.safetensors_header import MAX_HEADER
 from tcbuild.formats.section import MAX_UNPACKED, PAGE, sha256, xxh3
+from tcbuild.formats.variant_check import MAX_GUARDS
 from tcbuild.formats.version import CURRENT
 
 OPEN: Final = "open"  # the defect shows when the file is opened
@@ -762,6 +763,58 @@ def weight_that_cannot_be_stored(parts: Parts) -> bytes:
 @defect(errors.ManifestError, "'1,0'", "an order of 1 axes")
 def weight_of_another_rank_than_its_layout(parts: Parts) -> bytes:
     parts.manifest["weights"]["tensors"]["tied"]["layout"] = "1,0"
+    return parts.build()
+
+
+# The tensor check.
+
+
+def tensor_check(parts: Parts, section: str = "model.so", **changed: object) -> bytes:
+    """Give the file an extension that is right but for these fields of its guards, by fact."""
+    expected = {"python": "cpython-311", "torch": "2.13.0", "os": "linux", "arch": "x86_64"}
+    guards = [
+        {"subject": "@host", "fact": name, "expected": value} for name, value in expected.items()
+    ]
+    kept = [{**guard, **changed} if guard["fact"] == "python" else guard for guard in guards]
+    parts.manifest["tensor_check"] = {"section": section, "guards": kept}
+    return parts.build()
+
+
+@defect(errors.ManifestError, "section 'nowhere'", "one of ['graph.py'")
+def extension_section_missing(parts: Parts) -> bytes:
+    return tensor_check(parts, "nowhere")
+
+
+@defect(errors.ManifestError, "no guard on host.python", "one in each extension")
+def extension_for_any_python(parts: Parts) -> bytes:
+    return tensor_check(parts, fact="glibc", expected="2.34")
+
+
+@defect(errors.ManifestError, "subject '@process'", "@host")
+def extension_with_a_guard_on_the_process(parts: Parts) -> bytes:
+    return tensor_check(parts, subject="@process")
+
+
+@defect(errors.ManifestError, "subject '@host'", "@host")
+def extension_with_a_fact_of_the_process(parts: Parts) -> bytes:
+    return tensor_check(parts, fact="grad_mode", expected=False)
+
+
+@defect(errors.UnknownFeatureError, "a guard on 'moon'", "one of")
+def extension_with_an_unknown_fact(parts: Parts) -> bytes:
+    return tensor_check(parts, fact="moon")
+
+
+@defect(errors.ManifestError, "311", "a string")
+def extension_with_a_number_for_a_name(parts: Parts) -> bytes:
+    return tensor_check(parts, expected=311)
+
+
+@defect(errors.TooLargeError, f"{MAX_GUARDS + 4} guards", f"at most {MAX_GUARDS}")
+def extension_with_too_many_guards(parts: Parts) -> bytes:
+    tensor_check(parts)
+    guards = parts.manifest["tensor_check"]["guards"]
+    guards += guards[:1] * MAX_GUARDS
     return parts.build()
 
 

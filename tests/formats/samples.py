@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tcbuild.formats.bucket import Bucket, Range
 from tcbuild.formats.container import Content, write
+from tcbuild.formats.extension import Extension
 from tcbuild.formats.guard import DIMS, HOST, PROCESS, Guard
 from tcbuild.formats.manifest import Manifest, Weight, Weights
 from tcbuild.formats.safetensors_header import write_header
@@ -221,10 +222,15 @@ def rich() -> tuple[Manifest, list[Content]]:
         weights=dataclasses.replace(manifest.weights, tensors=tensors),
         environment={"torch": "2.13.0+cpu", "compiler": "g++ 12.2.0"},
         model="model:build",
+        tensor_check=Extension(
+            section="tensor_check.so",
+            guards=(*HOST_GUARDS, Guard(subject=HOST, fact="python", expected="cpython-311")),
+        ),
     ), [
         Content(name="weights", parts=data, encoding=RAW),
         *contents[1:],
         Content(name="model.json", parts=[b"{}\n"]),
+        Content(name="tensor_check.so", parts=[LIBRARY_BYTES + b" again"]),
     ]
 
 

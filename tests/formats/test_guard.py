@@ -42,6 +42,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("training", "none", "none", "all"),
     ("training", "all but bn", "all but bn", "all"),
     ("trainable", False, False, True),
+    ("python", "cpython-311-x86_64-linux-gnu", "cpython-311-x86_64-linux-gnu", "none"),
     ("torch", "2.13.0", "2.13.0", "2.13.1"),
     ("os", "linux", "linux", "darwin"),
     ("arch", "x86_64", "x86_64", "aarch64"),
