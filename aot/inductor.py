@@ -13,6 +13,7 @@ import torch
 
 from ..formats.target import Target
 from . import toolchain
+from .call_mode import CallMode
 from .errors import CompileError
 from .targets import march
 
@@ -95,7 +96,7 @@ def compile_graph(
         torch._inductor.codecache.CudaKernelParamCache.cache_clear()
     try:
         with (
-            torch.no_grad(),
+            CallMode().on(graph),
             toolchain.prefix(folder),
             _serial_where_small(),
             warnings.catch_warnings(),
