@@ -114,6 +114,9 @@ def unsupported(model: Model, x: Tensor) -> Any:
 class Local:
     """No container."""
 
+    def __repr__(self) -> str:
+        return "local"  # the same in every process, as a test's name must be
+
 
 @pytest.mark.parametrize(
     ("function", "error", "says"),
