@@ -2,11 +2,13 @@
 # TORCH   the torch to install; constraints.txt has the default
 # PY      the interpreter that runs; any but the default is used as it is, without setup
 # ARGS    more arguments for pytest
+# JOBS    how many processes run the tests; 0 for this one alone, as a debugger asks for
 PYTHON ?= python3
 TORCH  ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 VENV   := .venv
 PY     ?= $(VENV)/bin/python
 ARGS   ?=
+JOBS   ?= 2
 
 # Two stamps, so that another TORCH reinstalls into the same .venv and another PYTHON starts anew.
 MADE   := $(VENV)/.made-with-$(subst /,-,$(PYTHON))
@@ -55,8 +57,12 @@ headers:
 demo: compiler headers $(SETUP) ## build an encoder, serve it, miss, and compare the speed (4 minutes)
 	$(PY) examples/demo.py
 
+# Threads that wait for each other leave the processor to the other process. A PY of your own may be without
+# xdist.
 test: compiler headers $(SETUP) ## run the tests that need no GPU (ARGS='-k guard')
-	$(PY) -m pytest -v -m 'not gpu' $(ARGS)
+	@set -- -v -m 'not gpu'; \
+	  ! $(PY) -c 'import xdist' 2> /dev/null || set -- "$$@" -n $(JOBS) --dist worksteal; \
+	  set -x; OMP_WAIT_POLICY=passive $(PY) -m pytest "$$@" $(ARGS)
 
 test-gpu: compiler $(SETUP) ## run the tests that need a GPU (PY=python3 runs without .venv)
 	$(PY) -m pytest -v -m gpu $(ARGS)

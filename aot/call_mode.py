@@ -31,12 +31,19 @@ class CallMode:
 
     @contextmanager
     def on(self, module: torch.nn.Module) -> Iterator[None]:
-        """Set the model, which is in eval mode, and torch to the mode; put both back at the end."""
+        """Set the model, which is in eval mode, and torch to the mode; put both back at the end.
+
+        Autocast that the caller is in is off for that time: a call under it is none that a variant answers.
+        """
         before = [(part, part.training) for part in module.modules()]
         try:
             if self.training:
                 module.train()
-            with torch.set_grad_enabled(self.grad):
+            with (
+                torch.set_grad_enabled(self.grad),
+                torch.autocast("cpu", enabled=False),
+                torch.autocast("cuda", enabled=False),
+            ):
                 yield
         finally:
             for part, training in before:

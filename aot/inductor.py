@@ -15,6 +15,7 @@ import torch
 
 from ..formats.target import Target
 from . import toolchain
+from .call_mode import CallMode
 from .errors import CompileError
 from .targets import march
 
@@ -99,7 +100,7 @@ def compile_graph(
         CudaKernelParamCache.cache_clear()
     try:
         with (
-            torch.no_grad(),
+            CallMode().on(graph),
             toolchain.prefix(folder),
             _serial_where_small(),
             warnings.catch_warnings(),

@@ -1,11 +1,13 @@
 """Finished compilations, by digest. Nothing in it is ever half-written, and all of it may be deleted."""
 
+import contextlib
 import hashlib
 import json
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from ..formats.cache import cache_folder
 from .inductor import LibraryFiles
@@ -17,6 +19,10 @@ class FinishedJob:
 
     library: LibraryFiles
     relations: tuple[str, ...]
+
+
+_ASIDE: Final = ".new-"
+STALE: Final = 24 * 3600.0  # seconds: what has been written aside for longer, nobody is writing
 
 
 class JobCache:
@@ -46,8 +52,9 @@ class JobCache:
     def put(self, key: str, made: FinishedJob) -> None:
         """Keep a finished job: written aside, then renamed into place."""
         self._jobs.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=self._jobs, prefix=".new-"))
+        aside = Path(tempfile.mkdtemp(dir=self._jobs, prefix=_ASIDE))
         try:
+            self._sweep(aside.stat().st_mtime)
             files = made.library.files
             for name, data in files.items():
                 (aside / name).write_bytes(data)
@@ -64,6 +71,17 @@ class JobCache:
                     raise  # not the case that another process was first
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+    def _sweep(self, now: float) -> None:
+        """Remove what builds that were killed have left.
+
+        Args:
+            now: the time by the clock of the file system, which may not be this machine's.
+        """
+        for left in self._jobs.glob(f"{_ASIDE}*"):
+            with contextlib.suppress(OSError):  # another build was first
+                if now - left.stat().st_mtime > STALE:
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def _digest(data: bytes) -> str:

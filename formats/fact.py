@@ -182,7 +182,8 @@ FACTS: Final[Mapping[str, Fact]] = {
     "modes": _fact(
         PROCESS,
         COUNT,
-        "how many torch modes, function transforms and levels of forward AD are active",
+        "how many torch modes, function transforms and levels of forward AD are active; a default "
+        "device is a mode, but for the CPU",
     ),
     "matmul_precision": _fact(PROCESS, TEXT, "how float32 matrix products round: `highest`"),
     "training": _fact(

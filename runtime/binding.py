@@ -84,7 +84,8 @@ def compile_lookup(
         else:
             writer.lines.append(f"if {parameter.name} is not _tcb_left_out: return None")
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
-    state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()", "_tcb_modes()"]
+    state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()"]
+    state += ["_tcb_depth() and _tcb_modes()"]
     state += ["_tcb_forward_ad._current_level", "_tcb_setting()"]
     state += [f"{writer.constant(read)}()" for read in more]
     body = [
@@ -104,6 +105,7 @@ def compile_lookup(
         "_tcb_dtype": torch.get_default_dtype,
         "_tcb_deterministic": torch.are_deterministic_algorithms_enabled,
         "_tcb_setting": setting,
+        "_tcb_depth": modes.depth,
         "_tcb_modes": modes.function_modes,
         "_tcb_forward_ad": modes.forward_ad,
         **writer.constants,

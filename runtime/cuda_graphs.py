@@ -44,14 +44,15 @@ class _Captured:
     """One graph.
 
     Attributes:
-        inputs: what it reads; those that are copied first, by index, are `copied`.
+        inputs: what it reads.
+        own: those of them, at the start, that calls are copied to.
         outputs: what it writes.
         bytes: of memory that it holds besides the caller's tensors and the weights.
     """
 
     graph: torch.cuda.CUDAGraph
     inputs: list[torch.Tensor]
-    copied: list[int]
+    own: list[torch.Tensor]
     outputs: Sequence[torch.Tensor]
     bytes: int
 
@@ -139,12 +140,10 @@ class Graphs:
         return False
 
     def _capture(self, tensors: list[torch.Tensor], key: Key, stream: int) -> _Captured | None:
-        borrowed = self._options.borrow_inputs
-        copied = [] if borrowed else list(range(len(tensors) - self._state))
+        copied = 0 if self._options.borrow_inputs else len(tensors) - self._state
         reserved = torch.cuda.memory_reserved(self._device)
-        inputs = [
-            _like(tensor) if i in copied else tensor.detach() for i, tensor in enumerate(tensors)
-        ]
+        own = [_like(tensor) for tensor in tensors[:copied]]
+        inputs = [*own, *(tensor.detach() for tensor in tensors[copied:])]
         graph = torch.cuda.CUDAGraph()
         pool = _pools.setdefault((self._device.index, stream), torch.cuda.graph_pool_handle())
         try:
@@ -163,18 +162,18 @@ class Graphs:
             )
             return None
         held = max(0, torch.cuda.memory_reserved(self._device) - reserved)
-        captured = _Captured(graph=graph, inputs=inputs, copied=copied, outputs=outputs, bytes=held)
+        captured = _Captured(graph=graph, inputs=inputs, own=own, outputs=outputs, bytes=held)
         self._forms.graphs[key] = captured
         return captured
 
     def _replay(self, captured: _Captured, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        if captured.copied:
-            own = [captured.inputs[i] for i in captured.copied]
-            torch._foreach_copy_(own, [tensors[i] for i in captured.copied])
+        own = captured.own
+        if own:
+            torch._foreach_copy_(own, tensors[: len(own)])
         captured.graph.replay()
-        if captured.copied:
+        if own:
             for i in self._written:
-                tensors[i].copy_(captured.inputs[i])
+                tensors[i].copy_(own[i])
         if self._options.borrow_outputs:
             return captured.outputs
         return [output.clone() for output in captured.outputs]

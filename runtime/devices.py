@@ -20,6 +20,11 @@ def choose(manifest: Manifest, wanted: str | torch.device | None) -> torch.devic
     if wanted is None:
         kinds = {variant.device for variant in manifest.variants if variant.form == LIBRARY}
         wanted = kinds.pop() if len(kinds) == 1 else "cpu"
+    return indexed(wanted)
+
+
+def indexed(wanted: str | torch.device) -> torch.device:
+    """Return a device with its index: of "cuda" the current GPU's."""
     device = torch.device(wanted)
     if device.type == "cuda" and device.index is None:
         index = torch.cuda.current_device() if torch.cuda.is_available() else 0

@@ -2,11 +2,21 @@
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
-__all__ = ["count", "dispatch_modes", "forward_ad", "function_modes"]
+__all__ = ["count", "depth", "dispatch_modes", "forward_ad", "function_modes"]
 
 dispatch_modes = torch._C._len_torch_dispatch_stack
-function_modes = torch._C._len_torch_function_stack
+depth = torch._C._len_torch_function_stack  # 0 where there is no function mode at all
+
+
+def function_modes() -> int:
+    """Return how many function modes are active, without a default device that is the CPU.
+
+    That one says where new tensors are made for which nobody says it, and they are made there anyway.
+    """
+    modes = map(torch._C._get_function_stack_at, range(depth()))
+    return sum(not (type(mode) is DeviceContext and mode.device.type == "cpu") for mode in modes)
 
 
 def count() -> int:

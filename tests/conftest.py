@@ -1,9 +1,11 @@
 """What the tests share: a cache of their own, the command line, and one artifact that is built once."""
 
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -79,10 +81,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no GPU that torch can use"))
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that the processes of this session have in common."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[bool]:
+    """Let one process at a time make a file; give whether it is not there yet."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not path.exists()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give this process and those it starts a job cache of their own."""
-    folder = tmp_path_factory.mktemp("cache")
+def cache_folder(shared_folder: Path) -> Iterator[Path]:
+    """Give this session and the processes it starts a job cache of their own."""
+    folder = shared_folder / "cache"
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TCBUILD_CACHE", str(folder))
         yield folder
@@ -108,11 +128,14 @@ def tcbuild() -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def tiny_spec_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_spec_dir(shared_folder: Path) -> Path:
     """Return a folder with the tcbuild.toml and model.py of a tiny model: read it, change a copy."""
-    folder = tmp_path_factory.mktemp("tiny")
-    (folder / "model.py").write_text(TINY_MODEL, encoding="utf-8")
-    (folder / "tcbuild.toml").write_text(TINY_SPEC, encoding="utf-8")
+    folder = shared_folder / "tiny"
+    with one_at_a_time(folder) as first:
+        if first:
+            folder.mkdir()
+            (folder / "model.py").write_text(TINY_MODEL, encoding="utf-8")
+            (folder / "tcbuild.toml").write_text(TINY_SPEC, encoding="utf-8")
     return folder
 
 
@@ -121,8 +144,10 @@ def tiny_artifact(tiny_spec_dir: Path, tcbuild: CommandLine) -> Path:
     """Return the tiny model's artifact, built once in a session; `tiny.json` beside it is the report."""
     path = tiny_spec_dir / "tiny.tcb"
     report = tiny_spec_dir / "tiny.json"
-    done = tcbuild("build", tiny_spec_dir / "tcbuild.toml", "-o", path, "--report", report)
-    assert done.returncode == 0, done.stderr
+    with one_at_a_time(path) as first:
+        if first:
+            done = tcbuild("build", tiny_spec_dir / "tcbuild.toml", "-o", path, "--report", report)
+            assert done.returncode == 0, done.stderr
     return path
 
 
@@ -162,36 +187,38 @@ def rewrite(tmp_path: Path) -> Rewrite:
     return run
 
 
-def built(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build one of the specs of models.py."""
+def built(name: str, folder: Path) -> Path:
+    """Build one of the specs of models.py, once in a session."""
     from tcbuild import aot
 
     from . import models
 
-    path = tmp_path_factory.mktemp(name) / f"{name}.tcb"
-    aot.build(getattr(models, name.upper()), path)
+    path = folder / f"{name}.tcb"
+    with one_at_a_time(path) as first:
+        if first:
+            aot.build(getattr(models, name.upper()), path)
     return path
 
 
 @pytest.fixture(scope="session")
-def net_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def net_artifact(shared_folder: Path) -> Path:
     """Return the artifact of models.NET: 3 rows of 1 to 16 words."""
-    return built("net", tmp_path_factory)
+    return built("net", shared_folder)
 
 
 @pytest.fixture(scope="session")
-def conv_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def conv_artifact(shared_folder: Path) -> Path:
     """Return the artifact of models.CONV: channels last, all sizes fixed."""
-    return built("conv", tmp_path_factory)
+    return built("conv", shared_folder)
 
 
 @pytest.fixture(scope="session")
-def cast_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cast_artifact(shared_folder: Path) -> Path:
     """Return the artifact of models.CAST: a region in bfloat16, all sizes fixed."""
-    return built("cast", tmp_path_factory)
+    return built("cast", shared_folder)
 
 
 @pytest.fixture(scope="session")
-def fours_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fours_artifact(shared_folder: Path) -> Path:
     """Return the artifact of models.FOURS: 2 to 63 rows, where 4 divides their number."""
-    return built("fours", tmp_path_factory)
+    return built("fours", shared_folder)

@@ -22,33 +22,18 @@ _CURE: Final = (
     "apt-get install --reinstall g++ libstdc++6 (dnf reinstall gcc-c++ libstdc++); "
     "and unset LD_PRELOAD and LD_LIBRARY_PATH"
 )
-# Of ten lines there is no second compilation that precompiled headers would help; and a GPU's kernels
-# travel in the library.
-_EXTRA: Final = {
-    "cpu": {"aot_inductor.precompile_headers": False},
-    "cuda": {
-        "aot_inductor.precompile_headers": False,
-        "aot_inductor.embed_kernel_binary": True,
-    },
-}
-# Run in a fresh process with the path of the library.
-_ANSWER: Final = {
-    "cpu": """\
+# Of ten lines there is no second compilation that precompiled headers would help.
+_EXTRA: Final = {"aot_inductor.precompile_headers": False}
+# Run in a fresh process with the path of the library and the device.
+_ANSWER: Final = """\
 import sys
 import torch
+from tcbuild.runtime import devices
 from tcbuild.runtime.aoti import Library
-(made,) = Library(sys.argv[1]).run([torch.tensor([1.0, 2.0])])
+path, device = sys.argv[1], devices.indexed(sys.argv[2])
+(made,) = Library(path, device).run([torch.tensor([1.0, 2.0], device=device)])
 if made.tolist() != [3.0, 5.0]: sys.exit(f"a wrong answer: {made.tolist()}, not [3.0, 5.0]")
-""",
-    "cuda": """\
-import os, sys
-import torch
-folder = os.path.dirname(sys.argv[1])
-runner = torch._C._aoti.AOTIModelContainerRunnerCuda(sys.argv[1], 1, "cuda", folder)
-(made,) = runner.run([torch.tensor([1.0, 2.0], device="cuda")])
-if made.tolist() != [3.0, 5.0]: sys.exit(f"a wrong answer: {made.tolist()}, not [3.0, 5.0]")
-""",
-}
+"""
 
 
 def checks(device: str, folder: Path, needs: tuple[str, ...]) -> Iterator[Check]:
@@ -86,9 +71,9 @@ def build(device: str, path: Path) -> Finding:
     work.mkdir(parents=True)
     inputs = (torch.ones(2, device=device),)
     graph = torch.export.export(Tiny(), inputs).graph_module
-    target, extra, where = resolve(device), _EXTRA[device], "x * 2 + 1"
+    target, where = resolve(device), "x * 2 + 1"
     try:
-        made = inductor.compile_graph(graph, inputs, target, work, path.parent, extra, where)
+        made = inductor.compile_graph(graph, inputs, target, work, path.parent, _EXTRA, where)
     except CompileError as error:
         cure = f"if all above is ok, report this line: torch {torch.__version__} is meant to compile it"
         return problem(brief(error.found), expected=error.expected, cure=cure)
@@ -114,7 +99,7 @@ def links(path: Path) -> Finding:
 
 def runs(device: str, path: Path) -> Finding:
     """Load a library with the runtime, in a fresh process, and hold its answer against [3, 5]."""
-    done = process.python(_ANSWER[device], path)
+    done = process.python(_ANSWER, path, device)
     if not done.failure:
         return ok("loads and answers in a fresh process")
     crash = f" when it is loaded: {ELSEWHERE}, or is not sound" if done.signal else ""

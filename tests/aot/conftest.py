@@ -7,11 +7,23 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
+from tcbuild.aot.job_cache import JobCache
 from tcbuild.formats import Manifest, Variant
 
 from ..conftest import Rewrite
 
 Edit = Callable[[Manifest], Manifest]
+
+
+@pytest.fixture
+def no_jobs(tmp_path: Path) -> JobCache:
+    """Return a job cache without a job in it, for libraries that nobody else is to get.
+
+    It shares the session's compiler driver, and so the headers that are precompiled for it.
+    """
+    cache = JobCache()
+    cache._jobs = tmp_path / "jobs"
+    return cache
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """What cannot be captured says where and why; what can is guarded exactly."""
 
-from collections.abc import Callable, Mapping
+import gc
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +114,9 @@ def unsupported(model: Model, x: Tensor) -> Any:
 class Local:
     """No container."""
 
+    def __repr__(self) -> str:
+        return "local"  # the same in every process, as a test's name must be
+
 
 @pytest.mark.parametrize(
     ("function", "error", "says"),
@@ -131,6 +137,84 @@ def test_what_cannot_be_captured(
         stages(function)
     for text in says:
         assert text in str(caught.value)
+
+
+def failed_trace() -> AbstractContextManager[object]:
+    """Leave behind what torch keeps of a trace that stopped in the middle."""
+    with pytest.raises(CaptureError):
+        stages(branch_on_data)
+    return nullcontext()
+
+
+def constants_lifted() -> AbstractContextManager[object]:
+    """Trace a model with a constant of its own before."""
+    stages(lambda model, x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    return nullcontext()
+
+
+@contextmanager
+def collected_elsewhere() -> Iterator[None]:
+    """Let another thread collect garbage and make tensors all the while."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(0.0005):
+            gc.collect(1)
+            torch.tensor([1.0]).add_(torch.zeros(1))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("function", [size_of_data, fixes, branch_on_data])
+@pytest.mark.parametrize(
+    "state",
+    [
+        failed_trace,
+        constants_lifted,
+        collected_elsewhere,
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.device("cpu"),
+    ],
+    ids=["failed", "constants", "threads", "no_grad", "inference", "autocast", "device"],
+)
+def test_a_refusal_says_the_same_whatever_ran_before(
+    function: Forward, state: Callable[[], AbstractContextManager[object]]
+) -> None:
+    def refusal() -> str:
+        with pytest.raises(CaptureError) as caught:
+            stages(function)
+        return str(caught.value)
+
+    expected = refusal()
+    with state():
+        assert refusal() == expected
+    assert refusal() == expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [torch.inference_mode, lambda: torch.autocast("cpu", dtype=torch.bfloat16)],
+    ids=["inference", "autocast"],
+)
+def test_the_callers_own_modes_are_no_part_of_the_graph(
+    state: Callable[[], AbstractContextManager[object]],
+) -> None:
+    def product(model: Model, x: Tensor) -> Tensor:
+        return x @ torch.ones(4, 4)
+
+    expected = stages(product)[2]
+    with state():
+        made = stages(product)[2]
+    assert made.outputs == expected.outputs
+    assert made.graph.code == expected.graph.code
 
 
 @pytest.mark.parametrize(

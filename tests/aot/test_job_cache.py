@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tcbuild.aot.inductor import LibraryFiles
-from tcbuild.aot.job_cache import FinishedJob, JobCache
+from tcbuild.aot.job_cache import STALE, FinishedJob, JobCache
 
 from ..conftest import ROOT
 
@@ -26,6 +27,17 @@ def test_what_is_put_is_found(tmp_path: Path) -> None:
     assert cache.get("key") == JOB
     assert cache.get("another") is None
     assert os.listdir(tmp_path / "jobs") == ["key"]
+
+
+def test_what_a_killed_build_left_is_removed_once_nobody_can_be_writing_it(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    now = time.time()
+    for name, age in ((".new-old", STALE + 600), (".new-young", STALE - 600), ("old", 2 * STALE)):
+        (jobs / name).mkdir(parents=True)
+        (jobs / name / "model.so").touch()
+        os.utime(jobs / name, (now - age, now - age))
+    JobCache(tmp_path).put("key", JOB)
+    assert sorted(os.listdir(jobs)) == [".new-young", "key", "old"]
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -74,7 +86,7 @@ RACE = """
 import sys
 from pathlib import Path
 from tcbuild.aot.inductor import LibraryFiles
-from tcbuild.aot.job_cache import FinishedJob, JobCache
+from tcbuild.aot.job_cache import STALE, FinishedJob, JobCache
 
 files = {"model.so": b"code" * 10_000}
 job = FinishedJob(library=LibraryFiles(files=files, constants=()), relations=())

@@ -176,7 +176,7 @@ def test_sixteen_bits(dtype: torch.dtype, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_sixteen_bits_that_are_wrong(
-    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, tmp_path: Path, no_jobs: JobCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tanh that the compiler takes for a sine."""
     from torch._inductor import lowering
@@ -186,7 +186,7 @@ def test_sixteen_bits_that_are_wrong(
     monkeypatch.setitem(lowering.lowerings, aten.tanh.default, sine)
     path = tmp_path / "half.tcb"
     spec = replace(half(dtype), verify=False)
-    build(spec, path, cache=JobCache(tmp_path / "cache"))
+    build(spec, path, cache=no_jobs)
     rows = verify(path, module=spec.model(), inputs=lambda _, sizes: spec.inputs(sizes))
     assert rows
     for row in rows:

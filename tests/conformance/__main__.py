@@ -8,23 +8,31 @@ A case is a file `case_*.py` with:
   `reject` (eager raises, and so must the artifact);
 - `BUILD`: `ok`, or `ok_or_error` where the build may refuse with an error that names the cause;
 - optional: `TOL` (for torch.testing.assert_close), `BUCKETS` (sizes to specialise for),
-  `MODE = "train"`, `NEW_STATE() -> state_dict` for a swap of weights, and `check(run, ref)`.
+  `MODE = "train"`, `NEW_STATE() -> state_dict` for a swap of weights, and `check(run, ref)`;
+- optional: `DEVICES`, the devices that the case is about; all where left out.
+
+A case makes all its tensors on the CPU. With `--device cuda` they and the model are moved to the GPU,
+and `check` gets models that move what they are called with there and their results back.
 """
 
 import argparse
-import copy
-import importlib.util
+import os
+import signal
+import subprocess
 import sys
-import tempfile
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import torch
-
-from tcbuild import aot, runtime
 from tcbuild.formats import TcbuildError
+
+from .play import CPU, CUDA, LeftOutError, run_case
+
+ROOT = Path(__file__).parents[2]
+DEVICES = {"cpu": CPU, "cuda": CUDA}
+OK, FAILED, LEFT_OUT = "ok", "FAILED", "left out"
+Line = tuple[str, str]  # one of the three, and the line to print
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,124 +40,75 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--cases", required=True, type=Path, help="folder of case_*.py")
     parser.add_argument("--only", default="*", help="glob over the names of cases")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="where the models run")
+    parser.add_argument("--jobs", type=int, default=0, help="cases at once, each its own process")
+    parser.add_argument("--limit", type=float, default=300, help="seconds of a process")
     options = parser.parse_args(argv)
-    passed = failed = 0
-    for path in sorted(options.cases.glob(f"case_{options.only}.py")):
-        try:
-            said = run_case(path)
-            passed += 1
-            print(f"{path.stem} ok: {said}", flush=True)
-        except Exception as error:
-            failed += 1
-            print(f"{path.stem} FAILED: {type(error).__name__}: {str(error)[:600]}", flush=True)
-            if not isinstance(error, AssertionError | TcbuildError):
-                traceback.print_exc()
-    print(f"{passed} passed, {failed} failed")
-    return int(failed > 0)
+    paths = sorted(options.cases.glob(f"case_{options.only}.py"))
+    counts = dict.fromkeys((OK, FAILED, LEFT_OUT), 0)
+    if options.jobs:
+        lines = _apart(paths, options.device, options.jobs, options.limit)
+    else:
+        lines = (_here(path, options.device) for path in paths)
+    for outcome, line in lines:
+        counts[outcome] += 1
+        print(line, flush=True)
+    left_out = f", {counts[LEFT_OUT]} left out" if counts[LEFT_OUT] else ""
+    print(f"{counts[OK]} passed, {counts[FAILED]} failed{left_out}")
+    return int(counts[FAILED] > 0)
 
 
-def run_case(path: Path) -> str:
-    """Build one case and play it; return what happened in a few words.
-
-    Raises:
-        AssertionError: the artifact did not do what the case says.
-        TcbuildError: the build refused a case that must build.
-    """
-    case = import_file(path)
-    module, args, kwargs, dynamic_shapes = case.make()
-    eager = copy.deepcopy(module)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / f"{path.stem}.tcb"
-        try:
-            spec = aot.Spec.from_module(
-                module,
-                args,
-                kwargs,
-                dynamic_shapes=dynamic_shapes,
-                buckets=getattr(case, "BUCKETS", None),
-            )
-            aot.build(spec, out)
-        except TcbuildError as error:
-            if case.BUILD == "ok_or_error":
-                return f"refused: {str(error).splitlines()[0]}"
-            raise
-        train = getattr(case, "MODE", "") == "train"
-        said = [_play(case, out, eager)]
-        if hasattr(case, "check"):
-            with torch.set_grad_enabled(train):
-                reference = copy.deepcopy(eager)
-                case.check(runtime.load(out, fallback=copy.deepcopy(eager)), reference)
-            said.append("check")
-        if hasattr(case, "NEW_STATE"):
-            _swap(case, out, eager)
-            said.append("swap")
-        return ", ".join(filter(None, said)) or "built"
-
-
-def _play(case: ModuleType, out: Path, eager: torch.nn.Module) -> str:
-    calls = case.more_inputs() if hasattr(case, "more_inputs") else []
-    for number, ((args, kwargs), wanted) in enumerate(zip(calls, case.MORE, strict=True)):
-        model = runtime.load(out, fallback=copy.deepcopy(eager))
-        _call(case, model, copy.deepcopy(eager), args, kwargs, wanted, f"call {number}")
-    return " ".join(case.MORE)
-
-
-def _call(
-    case: ModuleType,
-    model: runtime.Dispatcher,
-    eager: torch.nn.Module,
-    args: Any,
-    kwargs: Any,
-    wanted: str,
-    where: str,
-) -> None:
-    with torch.no_grad():
-        try:
-            expected = eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-        except Exception as error:
-            _must_raise(model, args, kwargs, wanted, f"{where}: eager raised {error!r}")
-            return
-        answer = model(*args, **kwargs)
-    torch.testing.assert_close(
-        answer, expected, msg=lambda text: f"{where}: {text}", **getattr(case, "TOL", {})
-    )
-    stats = model.stats()
-    assert stats.calls == 1, f"{where}: {stats.calls} calls counted"
-    if wanted == "hit":
-        assert not sum(stats.misses.values()), f"{where}: {model.explain(*args, **kwargs)}"
-
-
-def _must_raise(model: runtime.Dispatcher, args: Any, kwargs: Any, wanted: str, where: str) -> None:
-    assert wanted == "reject", where
+def _here(path: Path, device: str) -> Line:
+    """Run a case in this process."""
     try:
-        made = model(*args, **kwargs)
-    except Exception:
-        return
-    message = f"{where}, the artifact returned {made}"
-    raise AssertionError(message)
+        return OK, f"{path.stem} {OK}: {run_case(path, DEVICES[device])}"
+    except LeftOutError as error:
+        return LEFT_OUT, f"{path.stem} {LEFT_OUT}: {error}"
+    except Exception as error:
+        if not isinstance(error, AssertionError | TcbuildError):
+            traceback.print_exc()
+        return FAILED, f"{path.stem} {FAILED}: {type(error).__name__}: {str(error)[:600]}"
 
 
-def _swap(case: ModuleType, out: Path, eager: torch.nn.Module) -> None:
-    state = case.NEW_STATE()
-    model = runtime.load(out, fallback=copy.deepcopy(eager))
-    model.load_weights(state)
-    other = copy.deepcopy(eager)
-    other.load_state_dict(state)
-    for number, (args, kwargs) in enumerate(case.more_inputs()):
-        _call(case, model, other, args, kwargs, "value", f"swapped, call {number}")
-        model = runtime.load(out, fallback=copy.deepcopy(eager))
-        model.load_weights(state)
+def _apart(paths: list[Path], device: str, jobs: int, limit: float) -> Iterator[Line]:
+    """Run each case in a process of its own, `jobs` at once; yield their lines as they end."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(_process, path, device, jobs, limit) for path in paths]
+        for done in as_completed(running):
+            yield done.result()
 
 
-def import_file(path: Path) -> ModuleType:
-    """Import a module from its file, under the file's name."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+def _process(path: Path, device: str, jobs: int, limit: float) -> Line:
+    """Run a case in a process, and say what became of it."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    folders = filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")])
+    only = ["--cases", str(path.parent.resolve()), "--only", path.stem.removeprefix("case_")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance", *only, "--device", device],
+        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # the compilers that it started, too
+        process.communicate()
+        return FAILED, f"{path.stem} {FAILED}: no end within {limit:g} s"
+    *lines, _ = said.rstrip("\n").split("\n")
+    line = "\n".join(lines)
+    for outcome in (OK, LEFT_OUT, FAILED):
+        if line.startswith(f"{path.stem} {outcome}: "):
+            if outcome == FAILED:
+                sys.stderr.write(errors)
+            return outcome, line
+    sys.stderr.write(errors)
+    code = process.returncode
+    ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return FAILED, f"{path.stem} {FAILED}: its process ended with {ended}"
 
 
 if __name__ == "__main__":

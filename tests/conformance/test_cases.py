@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.__main__ import run_case
+from tests.conformance.play import run_case
 
 CASES = sorted((Path(__file__).parent / "cases").glob("case_*.py"))
 

@@ -267,3 +267,13 @@ def test_a_part_in_training_mode_is_refused() -> None:
     make_module(replace(NORMED, model=mixed, training=(False,)))
     with pytest.raises(ModelError, match="found a module in training mode"):
         make_module(replace(NORMED, model=mixed))
+
+
+def test_autocast_around_the_build_is_no_part_of_it(tmp_path: Path) -> None:
+    path, x = tmp_path / "linear.tcb", torch.randn(3, 4)
+    made = spec(lambda: nn.Linear(4, 4), (3, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        aot.build(made, path)
+    with torch.no_grad():
+        answer = runtime.load(path, on_miss="raise")(x)
+        torch.testing.assert_close(answer, make_module(made)(x))

@@ -62,6 +62,9 @@ class Endless:
     def __getattr__(self, name: str) -> "Endless":
         return self
 
+    def __repr__(self) -> str:
+        return "endless"  # the same in every process, as a test's name must be
+
 
 @functools.wraps(plain)
 def wrapper(*args: Any) -> Any:

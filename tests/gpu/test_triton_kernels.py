@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from ..conformance.__main__ import import_file
+from ..conformance.play import import_file
 from . import models
 from .conftest import Build
 

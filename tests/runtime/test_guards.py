@@ -244,6 +244,37 @@ def test_a_setting_of_the_thread_is_refused(strict_net: runtime.Dispatcher, name
     assert sum(strict_net.stats().hits.values()) == 2
 
 
+def test_the_cpu_as_default_device_changes_nothing(net_artifact: Path, eager: models.Net) -> None:
+    args, kwargs = models.net_call()
+    large, _ = models.net_call(seq=40)
+    seen: list[torch.device] = []
+
+    def fallback(*args: Any) -> models.Out:
+        seen.append(torch.empty(0).device)
+        with torch.device("cpu"):
+            made: models.Out = eager(*args)
+        return made
+
+    served = runtime.load(net_artifact, fallback=fallback)
+    with torch.no_grad():
+        expected = eager(*args, **kwargs)
+        for enter in (nullcontext, lambda: torch.device("cpu"), nullcontext):
+            with enter():
+                for _ in range(2):
+                    assert same(served(*args, **kwargs), expected)
+        assert not seen
+        # What was remembered under it is not taken for a call under another mode.
+        for mode in (torch.device("meta"), FunctionMode()):
+            with mode:
+                served(*args, **kwargs)
+        with torch.device("cpu"), FunctionMode():
+            served(*args, **kwargs)
+        with torch.device("cpu"):
+            served(*large)
+    assert [device.type for device in seen] == ["meta", "cpu", "cpu", "cpu"]
+    assert sum(served.stats().hits.values()) == 6
+
+
 # Torch's rules for forward differentiation are TorchScript.
 scripted = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
