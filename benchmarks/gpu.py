@@ -137,7 +137,7 @@ def line(row: Row) -> None:
     if "us" in row or "failed" in row:
         said = f"{row['us']:.1f} us" if gpu_table.timed(row) else gpu_table.why(row)
     elif row.get("tuning"):
-        said = f"done: {'; '.join(row['tuning'])}"
+        said = f"done: {row['tuning'][0]}"
     print(f"  {row['model']:10} {row['way']:17} {row.get('seconds', 0):5.0f} s  {said}", flush=True)
 
 

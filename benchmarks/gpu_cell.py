@@ -229,7 +229,12 @@ def make_artifact(subject: Subject) -> Row:
     # Processes of the build measure, too: no others run while it does.
     with setting.gate.alone() if setting.builds_alone else nullcontext():
         report = aot.build(spec, setting.artifact(subject.name))
-    tuning = [str(choice) for choice in getattr(report, "tuning", ())]
+    trials = [trial for job in report.jobs for trial in job.trials]
+    tuning = [
+        f"{trial.candidate}{' + CUDA graph' if trial.cuda_graph else ''} {trial.microseconds:g} us"
+        for trial in sorted(trials, key=lambda trial: not trial.chosen)
+        if trial.microseconds
+    ]
     return {"file": report.bytes, "notes": list(report.notes), "tuning": tuning}
 
 
