@@ -21,6 +21,8 @@ MAX_GRAPHS: Final = 32  # of one program; further forms of calls run without
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 Key = tuple[object, ...]
 
+_capturing = threading.Lock()  # torch captures on one stream, whoever asks
+
 _pools: dict[tuple[int, int], Any] = {}  # by device and stream
 
 
@@ -148,7 +150,10 @@ class Graphs:
         pool = _pools.setdefault((self._device.index, stream), torch.cuda.graph_pool_handle())
         try:
             with (
+                _capturing,
                 torch.cuda.device(self._device),
+                # A capture that fails as it begins leaves its own stream as the thread's current one.
+                torch.cuda.stream(torch.cuda.current_stream(self._device)),
                 warnings.catch_warnings(),
                 torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
             ):

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from tcbuild import runtime
+from tcbuild.runtime.alert import Alerter
+from tcbuild.runtime.cuda_graphs import GraphOptions, Graphs
 
 from . import models
 from .conftest import Build
@@ -134,6 +136,23 @@ def test_failed_capture_is_told_and_served(
     assert [alert.kind for alert in alerts] == ["trouble"]
     assert "was not captured: operation not permitted" in str(alerts[0])
     assert not model.stats().misses
+
+
+def test_failed_capture_leaves_the_thread_on_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", refuse)
+    alerts: list[runtime.Alert] = []
+    options = GraphOptions(alerter=Alerter("model", alerts.append))
+    device = torch.device("cuda", 0)
+    graphs = Graphs(lambda given: [given[0] + 1], device, options, name="v", state=0, written=())
+    stream = torch.cuda.current_stream(device)
+    for _ in range(4):
+        (made,) = graphs.run([torch.zeros(4, device=device)])
+        assert bool((made == 1).all())
+        assert torch.cuda.current_stream(device) == stream
+    assert len(alerts) == 1
 
 
 def test_streams_and_threads(graphed_artifact: Path, eager: models.Mlp) -> None:
