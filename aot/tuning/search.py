@@ -91,7 +91,8 @@ def tune(
     offered = candidates(spec, job.target, partitioned.graph)
     tensors = (*captured.tensors, *partitioned.state_tensors())
     keys = [key_of(job, partitioned, tensors, candidate.options) for candidate in offered]
-    rule = f"tolerance {spec.tolerance} minutes {spec.tune.minutes}"
+    names = ", ".join(candidate.name for candidate in offered)
+    rule = f"tolerance {spec.tolerance} minutes {spec.tune.minutes} of {names}"
     record = TuningRecord(cache.path, job.target, keys, rule)
     known = record.read()
     if known:
@@ -216,7 +217,11 @@ def _compile(
     cache: JobCache,
     seconds: float,
 ) -> tuple[dict[str, Compiled], dict[str, str]]:
-    """Return the candidates that compile, and why the others do not."""
+    """Return the candidates that compile, and why the others do not.
+
+    Raises:
+        TcbuildError: none does; what the first one said.
+    """
     missing = [one for one, key in zip(offered, keys, strict=True) if cache.get(key) is None]
     failed: dict[str, str] = {}
     if len(missing) > 1:
@@ -230,6 +235,7 @@ def _compile(
             workers=_workers(partitioned, job, len(missing)),
         )
     made: dict[str, Compiled] = {}
+    errors: list[TcbuildError] = []
     new = {one.name for one in missing}
     began = time.monotonic()
     for one, key in zip(offered, keys, strict=True):
@@ -242,11 +248,12 @@ def _compile(
                 made[one.name] = compile_job(job, partitioned, tensors, cache, one.options)
                 failed.pop(one.name, None)
             except TcbuildError as error:
-                if one is offered[0]:
-                    raise
+                errors.append(error)
                 failed[one.name] = str(error).splitlines()[0]
         elif here:
             failed[one.name] = "not compiled: the time for the search was over"
+    if not made:
+        raise errors[0]
     return made, failed
 
 

@@ -13,7 +13,7 @@ from tcbuild import aot, runtime
 from tcbuild.aot import carried
 from tcbuild.aot.candidate import Candidate
 from tcbuild.aot.dims import Dynamic
-from tcbuild.aot.errors import SpecError
+from tcbuild.aot.errors import CompileError, SpecError
 from tcbuild.aot.progress import Event
 from tcbuild.aot.spec import MAX_AUTOTUNE
 from tcbuild.aot.tune import Tune
@@ -201,3 +201,10 @@ def test_the_sign_test_needs_a_clear_difference() -> None:
     mixed = [value * (1.2 if i % 2 else 0.9) for i, value in enumerate(fast)]
     assert not is_slower(mixed, fast)
     assert statistics.median(mixed) > 1.0
+
+
+def test_where_nothing_compiles_the_compiler_is_quoted(tmp_path: Path, offer: Offer) -> None:
+    offer(BROKEN)
+    with pytest.raises(CompileError, match="a library"):
+        build(spec(), tmp_path)
+    assert not (tmp_path / "tuned.tcb").exists()
