@@ -37,8 +37,12 @@ x = ["batch", "_"]
 
 [build]
 targets = ["cpu"]
-mode = "default"
+mode = "default"                  # or "reduce-overhead", "max-autotune": see [tune]
 # emulate_precision_casts = true  # in 16 bits, round after every operator as eager does; slower
+
+# [tune]                          # with max-autotune: how long to look for the fastest code
+# minutes = 30                    # for all variants together
+# candidates = 16                 # ways to compile a variant, at most
 
 [fallback]
 embed = true                      # carry the captured graph, for calls that no variant accepts
