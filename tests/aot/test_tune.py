@@ -94,7 +94,8 @@ def by_name(variant: Variant) -> Mapping[str, Trial]:
 
 def test_the_fastest_is_kept_and_recorded(tmp_path: Path, offer: Offer) -> None:
     offer(DEFAULT, OTHER, BROKEN)
-    variant, _ = build(spec(), tmp_path)
+    asked = spec()
+    variant, _ = build(asked, tmp_path)
     trials = by_name(variant)
     (chosen,) = (trial for trial in variant.trials if trial.chosen)
     assert [*trials] == ["default", "other", "broken"]
@@ -112,7 +113,7 @@ def test_the_fastest_is_kept_and_recorded(tmp_path: Path, offer: Offer) -> None:
         model(torch.randn(4, 8))
     assert model.state()["count"] == 1
 
-    again, told = build(spec(), tmp_path)
+    again, told = build(asked, tmp_path)
     assert again.trials == variant.trials  # not measured anew
     assert [event.detail for event in told if event.stage == "tune"] == ["", "cached"]
 
