@@ -7,7 +7,6 @@ survive the way there gets another key, and is not found.
 import contextlib
 import fcntl
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from ..formats.provider import bring_in
-from . import carried, inductor, operators, processors
+from . import carried, inductor, operators, own_process, processors
 from .candidate import Candidate
 from .compile import compile_job
 from .job_cache import JobCache
@@ -52,7 +51,6 @@ class _Running:
     name: str
     process: "subprocess.Popen[bytes]"
     folder: Path
-    began: float
 
 
 def compile_apart(
@@ -97,7 +95,7 @@ def compile_apart(
                     running.append(_start(candidate.name, place, workers))
                 for one in [one for one in running if one.process.poll() is not None]:
                     running.remove(one)
-                    _end(one)
+                    own_process.end(one.process)
                     failed.update(_outcome(one))
                 if time.monotonic() >= end:
                     for name in [one.name for one in running] + [c.name for _, c in waiting]:
@@ -106,7 +104,7 @@ def compile_apart(
                 time.sleep(_POLL)
         finally:
             for one in running:
-                _end(one)
+                own_process.end(one.process)
     return failed
 
 
@@ -117,6 +115,7 @@ def main(argv: list[str]) -> int:
     _settle(order.settings)
     bring_in(order.imports)
     graph, tensors = carried.load(folder.parent / "graph")
+    # Of the rest nothing is read: see compile_job.
     partitioned = Partitioned(
         graph=graph,
         constants={},
@@ -175,24 +174,13 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _start(name: str, folder: Path, workers: int) -> _Running:
     threads = max(1, processors.count() // workers)
-    environment = {
-        "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    command = [sys.executable, "-m", "tcbuild.aot.compile_apart", str(folder)]
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), **own_process.environment()}
+    command = own_process.command("aot.compile_apart", str(folder))
     with (folder / "said").open("wb") as said:
         process = subprocess.Popen(
             command, env=environment, stdout=said, stderr=said, start_new_session=True
         )
-    return _Running(name=name, process=process, folder=folder, began=time.monotonic())
-
-
-def _end(one: _Running) -> None:
-    """End a process with all that it has started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(one.process.pid, signal.SIGKILL)
-    one.process.wait()
+    return _Running(name=name, process=process, folder=folder)
 
 
 def _outcome(one: _Running) -> dict[str, str]:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +27,7 @@ from ..formats.manifest import Check, Manifest
 from ..formats.sizes import served
 from ..formats.tree import flatten
 from ..formats.variant import LIBRARY, Variant
-from . import structure
+from . import own_process, structure
 from .call_mode import CallMode
 from .errors import VerifyError, relayed
 from .numerics import Verdict, equal, judge
@@ -249,8 +248,8 @@ def _save_inputs(
 
 
 def _replay(path: str | os.PathLike[str], folder: Path, name: object) -> None:
-    command = [sys.executable, "-m", "tcbuild.runtime.replay", os.fspath(path), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = own_process.command("runtime.replay", os.fspath(path), str(folder))
+    environment = own_process.environment()
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, errors="replace", check=False
     )

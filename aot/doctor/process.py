@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from .. import own_process
 from .finding import brief
 
 SECONDS: Final = 300  # a compiler that takes longer for ten lines is as good as none
@@ -35,7 +36,7 @@ def run(command: Sequence[str | os.PathLike[str]], lines: int = 3) -> Ended:
         command: the program and its arguments.
         lines: how many of its last lines to quote where it fails.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = own_process.environment()
     try:
         done = subprocess.run(
             [os.fspath(part) for part in command],

@@ -1,11 +1,8 @@
 """Variants timed against each other in a fresh process; one that crashes or hangs is out, the rest go on."""
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +13,7 @@ from typing import Final
 import torch
 from safetensors.torch import save_file
 
-from .. import operators
+from .. import operators, own_process
 
 HANG: Final = 120.0  # seconds without a sign of life
 _POLL: Final = 0.05
@@ -92,8 +89,8 @@ def run(
 
 def _process(folder: Path) -> str:
     """Run the process; return how it failed, in words, or nothing."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "tcbuild.runtime.contest", str(folder)]
+    environment = own_process.environment()
+    command = own_process.command("runtime.contest", str(folder))
     said, at = folder / "said", folder / "at"
     with said.open("wb") as file:
         process = subprocess.Popen(
@@ -109,9 +106,7 @@ def _process(folder: Path) -> str:
             elif time.monotonic() - since > HANG:
                 return f"its call hangs: no answer within {HANG:.0f} s"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        own_process.end(process)
     code = process.returncode
     if code < 0:
         return f"its call ends the process with {signal.Signals(-code).name}"
