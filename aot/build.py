@@ -1,10 +1,12 @@
 """From a spec to an artifact: plan, build each job (build_job.py), package, verify."""
 
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
 
 import torch
 
@@ -25,7 +27,24 @@ from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+_building: Final = threading.RLock()
+
+
+def in_turn(function: Callable[P, R]) -> Callable[P, R]:
+    """Let one thread at a time run it: torch.export and Inductor keep state that is the process's."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _building:
+            return function(*args, **kwargs)
+
+    return run
+
+
+@in_turn
 def build(
     spec: Spec,
     out: str | os.PathLike[str],
@@ -37,7 +56,8 @@ def build(
     """Build an artifact.
 
     A build that is stopped, by whatever, leaves nothing under `out` that was not there before; what it
-    has compiled is kept in the job cache, and the next build goes on from there.
+    has compiled is kept in the job cache, and the next build goes on from there. Builds in several threads
+    take turns.
 
     Args:
         spec: what to build.

@@ -86,6 +86,7 @@ def compile_graph(
         CompileError: Inductor or the C++ compiler fails.
     """
     import torch._inductor as inductor
+    from torch._inductor.codecache import CudaKernelParamCache
 
     options = {
         **_options(target, extra),
@@ -93,20 +94,21 @@ def compile_graph(
         "cpp.cxx": (str(toolchain.driver(cache, march(target))),),
     }
     log = io.StringIO()
-    if target.device == "cuda":
-        from torch._inductor.codecache import CudaKernelParamCache
-
-        # Kernels are kept by name for the whole process, and every graph has a `triton_poi_fused_0`.
-        CudaKernelParamCache.cache_clear()
     try:
         with (
             CallMode().on(graph),
             toolchain.prefix(folder),
             _serial_where_small(),
+            _own_lock(folder),
+            _scalar_host(target),
             warnings.catch_warnings(),
             contextlib.redirect_stdout(log),
         ):
             warnings.simplefilter("ignore")
+            if target.device == "cuda":
+                # Kernels are kept by name for the whole process, and every graph has a
+                # `triton_poi_fused_0`.
+                CudaKernelParamCache.cache_clear()
             made: Any = inductor.aot_compile(graph, inputs, options=options)
     except Exception as error:
         message = str(error).strip() or "no message"
@@ -140,6 +142,59 @@ def _serial_where_small() -> Iterator[None]:
         yield
     finally:
         kernel.decide_parallel_depth = decide
+
+
+@contextlib.contextmanager
+def _own_lock(folder: Path) -> Iterator[None]:
+    """Let the libraries of several processes be compiled at once.
+
+    Inductor compiles a library under a lock by the name of its files. Ours all have the same name, so
+    that they have the same bytes, and a folder of their own.
+    """
+    from torch._inductor import codecache
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    shared: Any = codecache.get_lock_dir
+    compiler: Any = codecache.AotCodeCompiler
+    method = vars(compiler)["compile"]
+    compile_library = compiler.compile
+    here = threading.get_ident()
+
+    def own() -> str:
+        return str(folder) if threading.get_ident() == here else shared()
+
+    def compile_alone(*args: Any, **kwargs: Any) -> Any:
+        pick_vec_isa()  # it compiles under the shared lock what it finds out only once
+        codecache.get_lock_dir = own
+        try:
+            return compile_library(*args, **kwargs)
+        finally:
+            codecache.get_lock_dir = shared
+
+    compiler.compile = compile_alone
+    try:
+        yield
+    finally:
+        compiler.compile = method
+
+
+@contextlib.contextmanager
+def _scalar_host(target: Target) -> Iterator[None]:
+    """Let Inductor not find out which vector instructions work here, where none are asked for.
+
+    It does so in each process, by importing torch anew for each set of them, one process at a time.
+    """
+    from torch._inductor import cpu_vec_isa
+
+    if target.device != "cuda":
+        yield
+        return
+    find: Any = cpu_vec_isa.valid_vec_isa_list
+    cpu_vec_isa.valid_vec_isa_list = list
+    try:
+        yield
+    finally:
+        cpu_vec_isa.valid_vec_isa_list = find
 
 
 def known(options: Mapping[str, object]) -> bool:
