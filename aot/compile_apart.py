@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from ..formats.provider import bring_in
-from . import carried, inductor, operators, own_process, processors
+from . import carried, inductor, measuring, operators, own_process, processors
 from .candidate import Candidate
 from .compile import compile_job
 from .job_cache import JobCache
@@ -41,6 +41,7 @@ class Order:
     options: Mapping[str, object]
     cache: Path
     imports: Mapping[str, str]
+    lock: Path
     settings: Mapping[str, Any]
 
 
@@ -127,7 +128,7 @@ def main(argv: list[str]) -> int:
         outputs=None,  # type: ignore[arg-type]
         names=order.names,
     )
-    with _alone(folder.parent / "lock"):
+    with _alone(order.lock):
         try:
             compile_job(order.job, partitioned, tensors, JobCache(order.cache), order.options)
         except Exception as error:
@@ -143,6 +144,7 @@ def _order(job: Job, partitioned: Partitioned, candidate: Candidate, cache: JobC
         options=dict(candidate.options),
         cache=cache.path,
         imports=operators.files(),
+        lock=measuring.lock(job.target),
         settings={
             "dtype": torch.get_default_dtype(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -160,7 +162,7 @@ def _settle(settings: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Let the compiler measure kernels on a GPU only while no other process of the search does."""
+    """Let the compiler measure kernels on a GPU only while no other process of a build measures."""
 
     @contextlib.contextmanager
     def lock() -> Iterator[None]:

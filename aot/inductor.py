@@ -189,12 +189,13 @@ def _scalar_host(target: Target) -> Iterator[None]:
     if target.device != "cuda":
         yield
         return
-    find: Any = cpu_vec_isa.valid_vec_isa_list
-    cpu_vec_isa.valid_vec_isa_list = list
+    module: Any = cpu_vec_isa
+    find = module.valid_vec_isa_list
+    module.valid_vec_isa_list = list
     try:
         yield
     finally:
-        cpu_vec_isa.valid_vec_isa_list = find
+        module.valid_vec_isa_list = find
 
 
 def known(options: Mapping[str, object]) -> bool:

@@ -21,8 +21,8 @@ Cells import, compile and warm up in parallel, `--jobs` at a time, and no number
 - Inductor tunes by measuring kernels. Each such measurement of any cell, competitor's or ours, is
   alone in the same way; compiling the candidates is not, as no time of that is told. Where torch
   has no place to ask for that, a cell is alone for as long as it compiles.
-- With `--mode max-autotune`, processes of tcbuild's build measure on their own, so all of a build is
-  alone.
+- With `--mode max-autotune`, processes of tcbuild's build measure on their own, one at a time, however
+  many builds there are: the artifacts are built first, and then the other cells run.
 - Those ways of a model that tune take turns, so that each finds what the one before has tuned.
 
 `--profile` adds where the time goes, by kernel: of tcbuild and the best of the others, or of the
@@ -71,6 +71,7 @@ from measure import Row
 FEWEST: Final = 50  # calls that a median is taken of
 CORES: Final = min(16, len(os.sched_getaffinity(0)))  # a container may have fewer than it sees
 MOST: Final = 8  # jobs, where the command line does not say
+SEARCHES: Final = 3  # builds at a time, where each compiles in several processes
 ROOM: Final = 16 << 30  # bytes on the device for a cell: the largest takes 10 with its copies
 BEST: Final = "best"  # for `--profile`: tcbuild and the best of the others
 
@@ -177,7 +178,13 @@ def calls(lanes: Lanes, plan: Plan, options: argparse.Namespace, ways: Sequence[
     lanes.run([plan.cell("-", "rates")], record.ended)
     if memory := record.rates.get("memory"):
         lanes.jobs = max(1, min(lanes.jobs, memory // ROOM))
-    lanes.run(plan.cells(chosen(CASES, options.models), ways), record.ended)
+    cells, jobs = plan.cells(chosen(CASES, options.models), ways), lanes.jobs
+    if plan.setting.searches:
+        builds = [task for task in cells if task.way in ("artifact headers", "make artifact")]
+        lanes.jobs = min(jobs, SEARCHES)
+        lanes.run(builds, record.ended)
+        cells, lanes.jobs = [task for task in cells if task not in builds], jobs
+    lanes.run(cells, record.ended)
     return record.rows()
 
 

@@ -66,8 +66,8 @@ class Setting:
         return self.package(model) if maker == "make package" else self.artifact(model)
 
     @property
-    def builds_alone(self) -> bool:
-        """Whether no other cell may run while an artifact is built."""
+    def searches(self) -> bool:
+        """Whether tcbuild searches, in processes of its own that the gate does not know."""
         return self.mode == "max-autotune"
 
     def synchronize(self) -> None:
@@ -200,7 +200,8 @@ def make_package(subject: Subject) -> Row:
     setting = subject.setting
     options: dict[str, Any] = {"cpp.cxx": (str(toolchain.driver(setting.folder, "native")),)}
     if setting.device != "cpu":
-        options |= SEARCH
+        # What the processor can do is not tried out: a minute, for nothing that runs there.
+        options |= {**SEARCH, "cpp.vec_isa_ok": True}
     path = setting.package(subject.name)
     aside = path.with_name(f"new-{path.name}")  # a process that is ended leaves half a file
     with torch.no_grad():
@@ -226,9 +227,7 @@ def make_artifact(subject: Subject) -> Row:
         verify=False,
         name=subject.name,
     )
-    # Processes of the build measure, too: no others run while it does.
-    with setting.gate.alone() if setting.builds_alone else nullcontext():
-        report = aot.build(spec, setting.artifact(subject.name))
+    report = aot.build(spec, setting.artifact(subject.name))
     trials = [trial for job in report.jobs for trial in job.trials]
     tuning = [
         f"{trial.candidate}{' + CUDA graph' if trial.cuda_graph else ''} {trial.microseconds:g} us"

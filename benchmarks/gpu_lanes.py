@@ -48,7 +48,6 @@ class Task:
         limit: seconds it may run.
         needs: what must have ended well before.
         after: what must have ended, however.
-        alone: whether it may be alone for as long as it may run.
         gated: whether the script knows `--gate`.
     """
 
@@ -59,7 +58,6 @@ class Task:
     limit: float
     needs: tuple[Key, ...] = ()
     after: tuple[Key, ...] = ()
-    alone: bool = False
     gated: bool = True
 
     @property
@@ -227,7 +225,7 @@ class Lanes:
         path = str(Path(__file__).parent / task.script)
         gate = ["--gate", str(theirs.fileno())] if task.gated else []
         answer = str(Path(folder.name) / "row.json")
-        threads = self.cores if task.alone or self.jobs == 1 else max(1, self.cores // 2)
+        threads = self.cores if self.jobs == 1 else max(1, self.cores // 2)
         # No pipe: a process that outlives its parent keeps it open.
         with theirs, (Path(folder.name) / "said").open("wb") as said:
             started = time.monotonic()
@@ -303,15 +301,14 @@ class Lanes:
         now = time.monotonic()
         for cell in list(self._cells):
             code, failed = cell.process.poll(), ""
-            longest = cell.task.limit if cell.task.alone else LONGEST
             if code is not None:
                 failed = said_by(code)
             elif now > self.end:
                 failed = NO_TIME
             elif cell.seconds() > cell.task.limit:
                 failed = f"over {cell.task.limit:.0f} s"
-            elif cell is self._holder and now - self._held > longest and self._done is None:
-                failed = f"over {longest:.0f} s alone"
+            elif cell is self._holder and now - self._held > LONGEST and self._done is None:
+                failed = f"over {LONGEST:.0f} s alone"
             else:
                 continue
             if not cell.gone:

@@ -36,7 +36,6 @@ class Plan:
             script="gpu.py",
             arguments=(*passed(self.setting), "--one", model, way, "--json"),
             limit=self.build_timeout if built else self.timeout,
-            alone=way == "make artifact" and self.setting.builds_alone,
         )
 
     def making(self, models: Sequence[str], makers: Sequence[str]) -> list[Task]:

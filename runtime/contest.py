@@ -5,13 +5,14 @@ the fastest. What is being done is written down before it is begun, so that afte
 which variant was at work.
 """
 
+import fcntl
 import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ FEWEST: Final = 8  # calls of each before anyone is out
 MOST: Final = 200
 CLEAR: Final = 0.01  # how likely it may be that a difference is chance
 CLOSE: Final = 1.01  # as good as the fastest: the earlier one is taken
+_POLL: Final = 0.05  # seconds
 
 
 @dataclass
@@ -63,7 +65,8 @@ def main(argv: list[str]) -> int:
     with Artifact(request["artifact"]) as artifact, (folder / "at").open("w") as at:
         contest = _Contest(artifact, request, folder, at)
         contest.prepare()
-        contest.run(time.monotonic() + request["seconds"])
+        with contest.alone(Path(request["lock"])):
+            contest.run(time.monotonic() + request["seconds"])
         result = {
             "seconds": {one.name: one.seconds for one in contest.all},
             "problems": contest.problems,
@@ -129,6 +132,20 @@ class _Contest:
                 continue
             one.seconds.clear()
             self.all.append(one)
+
+    @contextmanager
+    def alone(self, lock: Path) -> Iterator[None]:
+        """Let no other build measure on the device; the wait for it is a sign of life."""
+        with lock.open("w") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._note("")
+                    time.sleep(_POLL)
+                else:
+                    break
+            yield
 
     def run(self, end: float) -> None:
         """Call everyone in turn until it is clear who is the fastest, or the time is over."""

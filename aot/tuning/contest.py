@@ -13,7 +13,8 @@ from typing import Final
 import torch
 from safetensors.torch import save_file
 
-from .. import operators, own_process
+from ...formats.target import Target
+from .. import measuring, operators, own_process
 
 HANG: Final = 120.0  # seconds without a sign of life
 _POLL: Final = 0.05
@@ -45,7 +46,7 @@ def run(
     artifact: Path,
     tensors: Sequence[torch.Tensor],
     entries: Sequence[Entry],
-    device: str,
+    target: Target,
     seconds: float,
 ) -> Result:
     """Time entries in turn.
@@ -54,7 +55,7 @@ def run(
         artifact: with all the variants.
         tensors: of the call, in order.
         entries: in the order in which ties are decided.
-        device: the kind of device.
+        target: whose device to use; nothing else of any build is measured on it meanwhile.
         seconds: that the timing may take.
     """
     problems: dict[str, str] = {}
@@ -68,8 +69,9 @@ def run(
             request = {
                 "artifact": str(artifact),
                 "contestants": [vars(entry) for entry in left],
-                "device": device,
+                "device": target.device,
                 "imports": modules,
+                "lock": str(measuring.lock(target)),
                 "seconds": seconds,
             }
             (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")

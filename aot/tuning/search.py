@@ -163,7 +163,7 @@ class _Tried:
             for one in there
             for graph in ((False, True) if device == "cuda" else (False,))
         ]
-        found = contest.run(path, self._captured.tensors, entries, device, seconds)
+        found = contest.run(path, self._captured.tensors, entries, self._job.target, seconds)
         path.unlink()
         return found
 

@@ -1,6 +1,8 @@
 """The search for the fastest code: what is kept, what is recorded, and what one bad candidate costs."""
 
+import fcntl
 import statistics
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tcbuild import aot, runtime
-from tcbuild.aot import carried
+from tcbuild.aot import carried, measuring
 from tcbuild.aot.candidate import Candidate
 from tcbuild.aot.dims import Dynamic
 from tcbuild.aot.errors import CompileError, SpecError
@@ -22,6 +24,7 @@ from tcbuild.aot.tuning.record import TuningRecord
 from tcbuild.formats import Artifact
 from tcbuild.formats.trial import Trial
 from tcbuild.formats.variant import Variant
+from tcbuild.runtime import samples
 from tcbuild.runtime.contest import is_slower
 
 from . import operator_in_a_contest
@@ -180,6 +183,26 @@ def test_a_compiler_that_dies_costs_its_candidate_only(
     trials = by_name(variant)
     assert trials["default"].chosen  # the first is compiled in the build's own process, too
     assert trials["other"].problem.startswith("the compiler's process ended with signal SIGKILL")
+
+
+def test_waits_while_another_build_measures(
+    tiny_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "HANG", 8.0)
+    with Artifact(tiny_artifact) as artifact:
+        variant = artifact.manifest.variants[0]
+        target = variant.target
+        assert target is not None
+        call = samples.draw(artifact.manifest, variant, seed=0)
+    entries = [contest.Entry(name="only", variant=variant.id, cuda_graph=False)]
+    with measuring.lock(target).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        release = threading.Timer(25.0, fcntl.flock, [lock, fcntl.LOCK_UN])
+        release.start()
+        found = contest.run(tiny_artifact, call.tensors, entries, target, seconds=1.0)
+        assert not release.is_alive()
+    assert not found.problems
+    assert found.seconds["only"]
 
 
 @pytest.mark.parametrize(
