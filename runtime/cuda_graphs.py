@@ -7,23 +7,20 @@ stream share one pool of memory, since they run one behind the other.
 """
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from . import cuda_capture
 from .alert import Alerter
+from .cuda_capture import Pool
 
 MAX_GRAPHS: Final = 32  # of one program; further forms of calls run without
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 Key = tuple[object, ...]
-
-_capturing = threading.Lock()  # torch captures on one stream, whoever asks
-
-_pools: dict[tuple[int, int], Any] = {}  # by device and stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +46,7 @@ class _Captured:
         inputs: what it reads.
         own: those of them, at the start, that calls are copied to.
         outputs: what it writes.
+        pool: where its memory is.
         bytes: of memory that it holds besides the caller's tensors and the weights.
     """
 
@@ -56,15 +54,23 @@ class _Captured:
     inputs: list[torch.Tensor]
     own: list[torch.Tensor]
     outputs: Sequence[torch.Tensor]
+    pool: Pool
     bytes: int
 
 
 @dataclass
 class _Forms:
-    """What is known of the calls of one program: forms that have run once, and the graphs."""
+    """What is known of the calls of one program: forms that have run once, and the graphs.
+
+    Attributes:
+        seen: forms that have run.
+        graphs: by form; None where the capture failed.
+        draws: whether calls have drawn random numbers.
+    """
 
     seen: set[Key] = field(default_factory=set)
     graphs: dict[Key, _Captured | None] = field(default_factory=dict)
+    draws: bool = False
 
 
 class Graphs:
@@ -109,8 +115,10 @@ class Graphs:
         with self._lock:
             captured = self._forms.graphs.get(key)
             if captured is None:
-                if key in self._forms.graphs or not self._due(key):
+                if key in self._forms.graphs:
                     return self._run(tensors)
+                if not self._due(key):
+                    return self._first(tensors)
                 captured = self._capture(tensors, key, stream)
                 if captured is None:
                     return self._run(tensors)
@@ -141,23 +149,22 @@ class Graphs:
             self._forms.seen.add(key)
         return False
 
+    def _first(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Answer without a graph, and see whether the program draws random numbers."""
+        before = cuda_capture.drawn(self._device)
+        outputs = self._run(tensors)
+        # Other threads may draw in between: then it is captured as if it drew, which is right, too.
+        self._forms.draws |= cuda_capture.drawn(self._device) != before
+        return outputs
+
     def _capture(self, tensors: list[torch.Tensor], key: Key, stream: int) -> _Captured | None:
         copied = 0 if self._options.borrow_inputs else len(tensors) - self._state
         reserved = torch.cuda.memory_reserved(self._device)
         own = [_like(tensor) for tensor in tensors[:copied]]
         inputs = [*own, *(tensor.detach() for tensor in tensors[copied:])]
-        graph = torch.cuda.CUDAGraph()
-        pool = _pools.setdefault((self._device.index, stream), torch.cuda.graph_pool_handle())
+        graph, pool = torch.cuda.CUDAGraph(), cuda_capture.pool(self._device, stream)
         try:
-            with (
-                _capturing,
-                torch.cuda.device(self._device),
-                # A capture that fails as it begins leaves its own stream as the thread's current one.
-                torch.cuda.stream(torch.cuda.current_stream(self._device)),
-                warnings.catch_warnings(),
-                torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
-            ):
-                warnings.simplefilter("ignore")  # of an empty graph, where the library fails
+            with cuda_capture.capturing(graph, pool, self._device, draws=self._forms.draws):
                 outputs = list(self._run(inputs))
         except Exception as error:
             self._forms.graphs[key] = None  # it is not tried again
@@ -167,7 +174,9 @@ class Graphs:
             )
             return None
         held = max(0, torch.cuda.memory_reserved(self._device) - reserved)
-        captured = _Captured(graph=graph, inputs=inputs, own=own, outputs=outputs, bytes=held)
+        captured = _Captured(
+            graph=graph, inputs=inputs, own=own, outputs=outputs, pool=pool, bytes=held
+        )
         self._forms.graphs[key] = captured
         return captured
 

@@ -8,7 +8,7 @@ import torch
 
 from tcbuild import runtime
 from tcbuild.runtime.alert import Alerter
-from tcbuild.runtime.cuda_graphs import GraphOptions, Graphs
+from tcbuild.runtime.cuda_graphs import GraphOptions, Graphs, Run
 
 from . import models
 from .conftest import Build
@@ -16,6 +16,7 @@ from .conftest import Build
 pytestmark = pytest.mark.gpu
 
 ROWS = models.WIDTH
+DEVICE = torch.device("cuda", 0)
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ def test_new_weights_drop_the_graphs(graphed_artifact: Path, eager: models.Mlp) 
         eager.load_state_dict(state)
         for _ in range(3):
             assert models.close(model(x), eager(x))
+        assert graphs(model) == 1
 
 
 def test_state_is_written_once_a_call(step_artifact: Path) -> None:
@@ -138,21 +140,67 @@ def test_failed_capture_is_told_and_served(
     assert not model.stats().misses
 
 
-def test_failed_capture_leaves_the_thread_on_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(run: Run, alerts: list[runtime.Alert]) -> Graphs:
+    """Return the graphs of a function, without an artifact."""
+    options = GraphOptions(alerter=Alerter("model", alerts.append))
+    return Graphs(run, DEVICE, options, name="v", state=0, written=())
+
+
+def fails_late(given: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Ask for what no capture permits, in the middle of one."""
+    made = given[0] + 1
+    if torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
+    return [made]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_failed_capture_leaves_torch_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, *, begins: bool
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", refuse)
+    if not begins:
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", refuse)
     alerts: list[runtime.Alert] = []
-    options = GraphOptions(alerter=Alerter("model", alerts.append))
-    device = torch.device("cuda", 0)
-    graphs = Graphs(lambda given: [given[0] + 1], device, options, name="v", state=0, written=())
-    stream = torch.cuda.current_stream(device)
-    for _ in range(4):
-        (made,) = graphs.run([torch.zeros(4, device=device)])
+    graphs = alone(fails_late, alerts)
+    stream = torch.cuda.current_stream(DEVICE)
+    torch.cuda.manual_seed(0)
+    expected = [torch.rand(4, device=DEVICE) for _ in range(4)]
+    torch.cuda.manual_seed(0)
+    for drawn in expected:
+        (made,) = graphs.run([torch.zeros(4, device=DEVICE)])
         assert bool((made == 1).all())
-        assert torch.cuda.current_stream(device) == stream
+        assert torch.cuda.current_stream(DEVICE) == stream
+        assert torch.equal(torch.rand(4, device=DEVICE), drawn)
     assert len(alerts) == 1
+
+
+def test_each_replay_draws_new_numbers() -> None:
+    alerts: list[runtime.Alert] = []
+    graphs = alone(lambda given: [given[0] + torch.rand_like(given[0])], alerts)
+    torch.cuda.manual_seed(0)
+    expected = [torch.rand(4, device=DEVICE) for _ in range(6)]
+    torch.cuda.manual_seed(0)
+    for drawn in expected:
+        (made,) = graphs.run([torch.zeros(4, device=DEVICE)])
+        assert torch.equal(made, drawn)
+    assert not alerts
+    assert graphs.read()[0] == 1
+
+
+def test_outputs_outlive_their_graph() -> None:
+    alerts: list[runtime.Alert] = []
+    options = GraphOptions(alerter=Alerter("model", alerts.append), borrow_outputs=True)
+    graphs = Graphs(lambda given: [given[0] + 1], DEVICE, options, name="v", state=0, written=())
+    kept = []
+    for value in range(3):
+        x = torch.full((4,), float(value), device=DEVICE)
+        kept.append([graphs.run([x])[0] for _ in range(3)][-1])
+        graphs.drop()
+    assert not alerts
+    assert [float(made[0]) for made in kept] == [1, 2, 3]
 
 
 def test_streams_and_threads(graphed_artifact: Path, eager: models.Mlp) -> None:
