@@ -140,7 +140,7 @@ def make_module(spec: Spec) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):
         found = f"a {type(module).__name__}"
         raise ModelError(where, found=found, expected="a torch.nn.Module")
-    some = module.modules() if True in spec.training else [module]
+    some = module.modules() if spec.trains() else [module]
     if any(part.training for part in some):
         tip = "call .eval() on it: dropout and batch norm are other programs in training mode"
         raise ModelError(where, found="a module in training mode", expected="eval mode", tip=tip)

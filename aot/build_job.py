@@ -17,6 +17,9 @@ from .plan import Job
 from .progress import Watch
 from .report import JobReport
 from .spec import MAX_AUTOTUNE, Spec
+from .step_graphs import step_graphs
+from .step_part import step_part
+from .training import Training
 from .tuning import tune
 from .verify import Inputs
 from .weight_table import WeightTable
@@ -56,6 +59,8 @@ def build_job(
     Raises:
         TcbuildError: one of the classes of errors.py, by stage.
     """
+    if job.mode.step:
+        return _build_step(spec, module, job, weights, cache, watch)
     with watch.stage("capture"):
         captured = capture(
             spec, module, job.bucket, job.id, job.choices, job.target.device, job.mode
@@ -85,5 +90,41 @@ def build_job(
         library_bytes=sum(map(len, part.files.values())),
         relations=compiled.job.relations,
         trials=trials,
+    )
+    return BuiltJob(part=part, candidate=candidate, report=report)
+
+
+def _build_step(
+    spec: Spec,
+    module: torch.nn.Module,
+    job: Job,
+    weights: WeightTable,
+    cache: JobCache,
+    watch: Watch,
+) -> BuiltJob:
+    """Build a training step: its forward and its backward."""
+    with watch.stage("capture"):
+        captured = capture(
+            spec, module, job.bucket, job.id, job.choices, job.target.device, job.mode
+        )
+        names = sizes.Names.of(captured, job.id)
+        graphs = step_graphs(captured, names, spec.step or Training(), job.id)
+        sizes.relations(graphs.forward.graph.graph, job.bucket, names, job.id)
+    candidate = Candidate.of(spec, job.target)
+    with watch.stage("compile") as said:
+        forward, backward = (
+            compile_job(job, half, half.inputs(), cache, candidate.options)
+            for half in (graphs.forward, graphs.backward)
+        )
+        cached = forward.cached and backward.cached
+        said.append("cached" if cached else "")
+    part = step_part(job, captured, graphs, forward, backward, candidate, weights)
+    report = JobReport(
+        id=job.id,
+        compiled=not cached,
+        seconds=dict(watch.seconds),
+        library_bytes=sum(map(len, part.files.values())),
+        relations=tuple(dict.fromkeys((*forward.job.relations, *backward.job.relations))),
+        cuts=graphs.cuts,
     )
     return BuiltJob(part=part, candidate=candidate, report=report)

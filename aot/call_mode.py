@@ -16,18 +16,21 @@ class CallMode:
     Attributes:
         training: whether the model is in training mode, as its own `train()` sets it.
         grad: whether gradients are recorded; none of the model's weights asks for one.
+        step: whether it is a training step: gradients are recorded, and computed by a backward.
     """
 
     training: bool = False
     grad: bool = False
+    step: bool = False
 
     @classmethod
     def of(cls, variant: Variant) -> "CallMode":
         """Return the mode that a variant is for."""
-        return cls(training=variant.training, grad=variant.grad)
+        return cls(training=variant.training, grad=variant.grad, step=variant.step is not None)
 
     def __str__(self) -> str:
-        return ",".join([*["train"] * self.training, *["grad"] * self.grad])
+        words = ["train"] * self.training
+        return ",".join([*words, *(["step"] if self.step else ["grad"] * self.grad)])
 
     @contextmanager
     def on(self, module: torch.nn.Module) -> Iterator[None]:

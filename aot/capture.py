@@ -88,6 +88,8 @@ def capture(
         call = examples.chosen(module.forward, call, choices)
     signature, given = read_call(spec, module, call, where)
     tensors = tuple(moved(tensor, device) for tensor in given)
+    if mode is not None and mode.step:
+        tensors = _asking(module, call, tensors)
     if any(tensor is not other for tensor, other in zip(tensors, given, strict=True)):
         call = arguments(signature, tensors)
     returned: list[Node] = []
@@ -116,6 +118,18 @@ def capture(
         program=program,
         tensors=tensors,
         training=training,
+    )
+
+
+def _asking(
+    module: torch.nn.Module, call: Call, tensors: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, ...]:
+    """Let tensors ask for a gradient where those of the example call do."""
+    leaves = structure.leaves(module.forward, call)
+    asks = (leaf.requires_grad for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return tuple(
+        tensor.detach().requires_grad_() if wanted else tensor
+        for tensor, wanted in zip(tensors, asks, strict=True)
     )
 
 

@@ -4,19 +4,32 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
 from . import environment, inductor, sizes
 from .fingerprint import fingerprint
 from .job_cache import FinishedJob, JobCache
-from .partition import Partitioned
 from .plan import Job
 from .sizes import Names
 from .writing import writing
 
 _ROOM: Final = "set TCBUILD_CACHE and TMPDIR to folders with room for what is compiled"
+
+
+class Compilable(Protocol):
+    """What can be compiled."""
+
+    @property
+    def graph(self) -> torch.fx.GraphModule:
+        """Tensors to a tuple of tensors, with weights as attributes."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The dimension that each symbol of the graph stands for."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +42,17 @@ class Compiled:
 
 def compile_job(
     job: Job,
-    partitioned: Partitioned,
+    given: Compilable,
     tensors: tuple[torch.Tensor, ...],
     cache: JobCache,
     options: Mapping[str, object],
 ) -> Compiled:
-    """Compile a forward graph.
+    """Compile a graph.
 
     Args:
         job: what it is for.
-        partitioned: the graph; all that is read of it is its graph and its names.
-        tensors: the example call's, and the state's.
+        given: the graph.
+        tensors: that it takes: real ones, or what is known of them.
         cache: where finished jobs are looked up and kept.
         options: of Inductor, beyond those of every build.
 
@@ -48,17 +61,17 @@ def compile_job(
         CaptureError: the compiler needs more of the sizes than most of the bucket gives.
         OutputError: the cache or the folder for temporary files cannot be written to.
     """
-    key = key_of(job, partitioned, tensors, options)
+    key = key_of(job, given, tensors, options)
     with writing(cache.path, tip=_ROOM):
         found = cache.get(key)
         if found is not None:
             return Compiled(job=found, cached=True)
         with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
             made = inductor.compile_graph(
-                partitioned.graph, tensors, job.target, Path(folder), cache.path, options, job.id
+                given.graph, tensors, job.target, Path(folder), cache.path, options, job.id
             )
-        names = Names(partitioned.names, job.id)
-        relations = sizes.relations(partitioned.graph.graph, job.bucket, names, job.id)
+        names = Names(given.names, job.id)
+        relations = sizes.relations(given.graph.graph, job.bucket, names, job.id)
         compiled = FinishedJob(library=made, relations=relations)
         cache.put(key, compiled)
     return Compiled(job=compiled, cached=False)
@@ -66,15 +79,15 @@ def compile_job(
 
 def key_of(
     job: Job,
-    partitioned: Partitioned,
+    given: Compilable,
     tensors: tuple[torch.Tensor, ...],
     options: Mapping[str, object],
 ) -> str:
     """Return the key of a job in the cache, for the same arguments as `compile_job`."""
     return fingerprint(
-        partitioned.graph,
+        given.graph,
         tensors,
-        partitioned.names,
+        given.names,
         environment.describe(job.target),
         inductor.describe_options(job.target, options),
     )

@@ -20,6 +20,7 @@ def call_guards(
     device: str = "cpu",
     grad: bool = False,
     training: str | None = None,
+    trained: Collection[int] | None = None,
 ) -> tuple[Guard, ...]:
     """Return the guards of one variant on the call and the process.
 
@@ -35,9 +36,10 @@ def call_guards(
         grad: it is for calls while gradients are recorded, none of which has anything to record.
         training: which parts of the model are in training mode; nothing is said of it where left out,
             which means eval mode.
+        trained: it is a training step, with the indices of the tensors that a gradient is asked for.
     """
     guards: list[Guard] = [] if graph else [_process("grad_mode", expected=grad)]
-    if grad:
+    if grad and trained is None:
         guards.append(Guard(subject=MODULE, fact="trainable", expected=False))
     if training is not None:
         guards.append(Guard(subject=MODULE, fact="training", expected=training))
@@ -53,6 +55,8 @@ def call_guards(
     for path, leaf in signature.inputs():
         if isinstance(leaf, TensorLeaf):
             guards += _tensor(path, leaf, signature.symbols, bucket, device, graph=graph)
+            asks = leaf.index in (trained or ())
+            guards.append(Guard(subject=path, fact="requires_grad", expected=asks))
             if leaf.index in written:
                 guards.append(Guard(subject=path, fact="shared", expected=False))
         else:
@@ -87,7 +91,6 @@ def _tensor(
             piece = bucket.dims[size]
             expected = piece if isinstance(piece, int) else {"min": piece.min, "max": piece.max}
         guards.append(Guard(subject=path, fact="size", axis=axis, expected=expected))
-    guards.append(Guard(subject=path, fact="requires_grad", expected=False))
     if not graph:
         guards += [
             Guard(subject=path, fact="layout", expected=leaf.layout),

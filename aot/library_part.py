@@ -46,7 +46,7 @@ def library_part(
         written=partitioned.written,
         device=job.target.device,
         grad=job.mode.grad,
-        training=captured.training if True in spec.training else None,
+        training=captured.training if spec.trains() else None,
     )
     return Part(
         id=job.id,

@@ -15,6 +15,7 @@ from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
+from ..formats.step import Step
 from ..formats.target import Target
 from ..formats.trial import Trial
 from ..formats.variant import Variant
@@ -34,7 +35,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
-        state, written, pad, fill, operators: as in Variant.
+        step, state, written, pad, fill, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -46,6 +47,7 @@ class Part:
     outputs: Node
     files: dict[str, bytes]
     constants: dict[str, str]
+    step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
     pad: dict[str, int] = field(default_factory=dict)
@@ -170,6 +172,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         outputs=part.outputs,
         files={file: _add(file, data, contents) for file, data in part.files.items()},
         constants=part.constants,
+        step=part.step,
         state=part.state,
         written=part.written,
         pad=part.pad,

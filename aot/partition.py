@@ -74,7 +74,7 @@ def partition(captured: Captured, names: Names, where: str) -> Partitioned:
     """
     program = captured.program
     written = writes.find(captured, where)
-    graph = torch.fx.GraphModule(program.graph_module, _copy(program.graph_module.graph))
+    graph = torch.fx.GraphModule(program.graph_module, copy_of(program.graph_module.graph))
     constants: dict[str, str] = {}
     state: list[str] = []
     weights: dict[str, torch.Tensor] = {}
@@ -88,8 +88,8 @@ def partition(captured: Captured, names: Names, where: str) -> Partitioned:
             inputs.append(node)
             continue
         name = str(spec.target).removeprefix("model.")
-        weights[name] = _weight(program, str(spec.target), f"{where}: {name}")
-        roles[name] = _role(spec)
+        weights[name] = weight_of(program, str(spec.target), f"{where}: {name}")
+        roles[name] = role_of(spec)
         if node.name in written.buffers:
             state.append(name)
             kept.append(node)
@@ -123,13 +123,13 @@ def partition(captured: Captured, names: Names, where: str) -> Partitioned:
     )
 
 
-def _role(spec: InputSpec) -> str:
+def role_of(spec: InputSpec) -> str:
     if spec.kind is InputKind.PARAMETER:
         return "parameter"
     return "buffer" if spec.kind is InputKind.BUFFER and spec.persistent else "constant"
 
 
-def _weight(program: ExportedProgram, target: str, where: str) -> torch.Tensor:
+def weight_of(program: ExportedProgram, target: str, where: str) -> torch.Tensor:
     tensor = program.state_dict.get(target)
     if tensor is None:
         tensor = program.constants[target]
@@ -156,11 +156,13 @@ def _move_to_end(graph: torch.fx.Graph, nodes: list[torch.fx.Node]) -> None:
             last.append(node)
 
 
-def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
+def copy_of(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Return a copy whose nodes share what is known of their values."""
     copy = torch.fx.Graph()
     values: dict[torch.fx.Node, torch.fx.Node] = {}
     result = copy.graph_copy(graph, values)
-    copy.output(result)
+    last = next(iter(graph.find_nodes(op="output")))
+    copy.output(result).meta = dict(last.meta)
     return copy
 
 
@@ -178,11 +180,8 @@ def _set_outputs(
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for value in output.args[0]:
         made = value.meta["val"] if isinstance(value, torch.fx.Node) else value
-        if isinstance(made, torch.SymInt):
-            leaves.append(DimLeaf(size=names.write(made.node.expr)))
-            continue
-        if isinstance(made, int):
-            leaves.append(DimLeaf(size=str(made)))
+        if isinstance(made, torch.SymInt | int):
+            leaves.append(dim_leaf(made, names))
             continue
         same = next((i for i, node in enumerate(inputs) if _is_same(value, node)), None)
         if same is not None:
@@ -198,7 +197,7 @@ def _set_outputs(
             returned.append(value)
         leaves.append(tensor_leaf(made, returned.index(value), names))
     output.args = (tuple(returned),)
-    return _place(captured.outputs, leaves)
+    return placed(captured.outputs, leaves)
 
 
 def _is_same(value: torch.fx.Node, node: torch.fx.Node) -> bool:
@@ -215,6 +214,12 @@ def _is_same(value: torch.fx.Node, node: torch.fx.Node) -> bool:
     )
 
 
+def dim_leaf(made: int | torch.SymInt, names: Names) -> DimLeaf:
+    """Return the record of a size that is returned."""
+    size = names.write(made.node.expr) if isinstance(made, torch.SymInt) else str(made)
+    return DimLeaf(size=size)
+
+
 def tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
     """Return the record of an output, its symbolic sizes by the names of dimensions.
 
@@ -229,7 +234,7 @@ def tensor_leaf(made: torch.Tensor, index: int, names: Names) -> TensorLeaf:
     return TensorLeaf(dtype=dtype, shape=shape, index=index)
 
 
-def _place(node: Node, leaves: list[Node]) -> Node:
+def placed(node: Node, leaves: list[Node]) -> Node:
     if isinstance(node, Branch):
-        return replace(node, children=tuple(_place(child, leaves) for child in node.children))
+        return replace(node, children=tuple(placed(child, leaves) for child in node.children))
     return leaves[node.index] if isinstance(node, TensorLeaf) else node

@@ -35,9 +35,12 @@ def choices_of(spec: Spec) -> tuple[dict[str, object], ...]:
 
 
 def modes_of(spec: Spec) -> tuple[CallMode, ...]:
-    """Return every combination of the listed modes."""
+    """Return every combination of the listed modes, and that of training steps where they are built."""
     pairs = itertools.product(spec.training, spec.grad)
-    return tuple(CallMode(training=training, grad=grad == ON) for training, grad in pairs)
+    modes = [CallMode(training=training, grad=grad == ON) for training, grad in pairs]
+    if spec.step is None:
+        return tuple(modes)
+    return (*(modes if spec.step.inference else ()), CallMode(training=True, grad=True, step=True))
 
 
 @dataclass(frozen=True, kw_only=True)

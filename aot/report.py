@@ -24,6 +24,8 @@ class JobReport:
         library_bytes: of its files, unpacked.
         relations: what its sizes must satisfy beyond their ranges.
         trials: what the search for the fastest code measured; empty where nothing was searched.
+        cuts: of a training step, what each way to cut forward from backward saves and computes anew, at
+            the example sizes; the spec's choice is the one that was taken.
     """
 
     id: str
@@ -32,6 +34,7 @@ class JobReport:
     library_bytes: int
     relations: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()
+    cuts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..formats.bucket import Bucket
 from ..formats.text import is_dim
-from .dims import Dim
+from .dims import Dim, Pad
 from .errors import SpecError
+from .training import Training
 from .tune import Tune
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Spec:
         grad: the modes of the calling thread to build variants for: "off" where no gradients are
             recorded; "on" where they are, which is right for a model none of whose weights asks for
             one.
+        step: how training steps are built, forward and backward, for the model in training mode; there
+            are none where left out.
         source: where the model came from, for the manifest.
         targets: where the variants are to run: "cpu", "cuda" for the GPU of the machine that builds, or
             "cuda-sm_90" for that architecture only. For CUDA the model and the example calls are moved
@@ -68,6 +71,7 @@ class Spec:
     optional: tuple[str, ...] = ()
     training: tuple[bool, ...] = (False,)
     grad: tuple[str, ...] = (OFF,)
+    step: Training | None = None
     source: str = ""
     targets: tuple[str, ...] = ("cpu",)
     mode: str = "default"
@@ -97,6 +101,12 @@ class Spec:
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
         self.tune.check("tune")
+        if self.step is not None:
+            self.step.check("training")
+            for name, dim in self.dims.items():
+                if isinstance(dim, Pad):
+                    expected = "dims that are specialized or dynamic: training steps are not padded"
+                    raise SpecError(f"dims.{name}", found="policy 'pad'", expected=expected)
         for target in self.targets or ("none",):
             if not (target in ("cpu", "cuda") or re.fullmatch(r"cuda-sm_[0-9]+", str(target))):
                 expected = "cpu, cuda or cuda-sm_XX"
@@ -153,6 +163,10 @@ class Spec:
         from .spec_module import from_module
 
         return from_module(model, args, kwargs, dynamic_shapes, buckets, name, options)
+
+    def trains(self) -> bool:
+        """Return whether there are variants for the model in training mode."""
+        return True in self.training or self.step is not None
 
     def compiler_options(self) -> dict[str, object]:
         """Return the options of Inductor that the spec asks for."""

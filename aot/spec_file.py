@@ -12,6 +12,7 @@ from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
 from .spec import OFF, Call, Spec
+from .training import Training
 from .tune import Tune
 
 if sys.version_info >= (3, 11):
@@ -31,6 +32,11 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     },
     "build": {"targets": list, "mode": str, "emulate_precision_casts": bool},
     "tune": {"minutes": (int, float), "candidates": int},
+    "training": {
+        "inference": bool,
+        "partition": str,
+        "activation_memory_budget": (int, float),
+    },
     "fallback": {"embed": bool},
     "verify": {"enabled": bool, "tolerance": (int, float)},
 }
@@ -71,6 +77,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         optional=tuple(model.get("optional", ())),
         training=tuple(model.get("training", (False,))),
         grad=tuple(model.get("grad", (OFF,))),
+        step=Training(**tables["training"]) if "training" in data else None,
         source=model["source"],
         targets=tuple(build.get("targets", ("cpu",))),
         mode=build.get("mode", "default"),

@@ -1,14 +1,17 @@
 """The weights of all variants: each stored once, tied ones under one name."""
 
 import ctypes
+from dataclasses import replace
 
 import torch
 
 from ..formats.layout import axes
 from ..formats.manifest import Weight, Weights
 from ..formats.safetensors_header import ITEM_SIZES, write_header
+from ..formats.step import Step
 from . import structure
 from .partition import Partitioned
+from .step_graphs import StepGraphs
 
 ALIGN = 64  # of the first tensor's bytes, and of all whose size is a multiple of it
 
@@ -31,6 +34,20 @@ class WeightTable:
     def add_state(self, part: Partitioned) -> tuple[str, ...]:
         """Add the buffers that a variant writes to; return the names that they are stored under."""
         return tuple(self._name(name, part) for name in part.state)
+
+    def add_step(self, part: StepGraphs) -> tuple[dict[str, str], Step]:
+        """Add what a training step takes and holds.
+
+        Returns:
+            The forward's constants with the names that they are stored under, and the step with those.
+        """
+        stored = {name: self._name(name, part) for name in part.weights}
+        constants, behind = (
+            {slot: stored[name] for slot, name in half.constants.items()}
+            for half in (part.forward, part.backward)
+        )
+        taken = tuple(stored[name] for name in part.step.weights)
+        return constants, replace(part.step, weights=taken, backward_constants=behind)
 
     def tie(self, module: torch.nn.Module) -> None:
         """Add every other name under which the model has a parameter that is there.
@@ -79,7 +96,7 @@ class WeightTable:
         aliases = self._aliases()
         return sum(t.nbytes for name, t in self._tensors.items() if name not in aliases)
 
-    def _name(self, name: str, part: Partitioned) -> str:
+    def _name(self, name: str, part: Partitioned | StepGraphs) -> str:
         tensor = part.weights[name]
         unique, number = name, 2
         while unique in self._tensors and not _same(self._tensors[unique], tensor):

@@ -158,7 +158,10 @@ def check(manifest: Manifest, where: str) -> None:
         variant_check.check(variant, manifest.signatures[variant.signature], place)
         for name in (*variant.files.values(), *filter(None, [variant.reference])):
             _known("section", name, sections, place)
-        for name in (*variant.constants.values(), *variant.state):
+        names = [*variant.constants.values(), *variant.state]
+        if variant.step is not None:
+            names += [*variant.step.weights, *variant.step.backward_constants.values()]
+        for name in names:
             _known("weight", name, tensors, place)
 
 

@@ -6,13 +6,18 @@ from typing import Final
 from .bucket import Bucket
 from .guard import MODULE, PROCESS, Guard
 from .signature import Node
+from .step import Step
 from .target import Target
 from .training import NONE
 from .trial import Trial
 
 LIBRARY: Final = "library"
 GRAPH: Final = "graph"
-FILES: Final = {LIBRARY: "model.so", GRAPH: "graph.py"}  # what a variant of each form must have
+STEP: Final = "step"
+COMPILED: Final = (LIBRARY, STEP)
+BACKWARD: Final = "backward.so"
+# What a variant of each form must have.
+FILES: Final = {LIBRARY: ("model.so",), GRAPH: ("graph.py",), STEP: ("model.so", BACKWARD)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,15 +27,18 @@ class Variant:
     Attributes:
         id: names it in plans, logs and counters: `batch=8,seq=2..512@cpu-x86-64-v4`.
         form: "library" (native code, made by AOTInductor) or "graph" (the captured graph as Python
-            source that runs eagerly; it serves misses and never counts as a hit).
+            source that runs eagerly; it serves misses and never counts as a hit), or "step" (native
+            code of a training step: forward and backward).
         signature: index of its signature in the manifest.
         bucket: the sizes it serves.
         guards: everything that must hold for a call, and for the host.
         outputs: what a call returns; its tensors are numbered as the program returns them.
         files: the program's files by name, each with the name of the section that holds it:
-            model.so (and model.json where an operator is called back into torch), or graph.py.
+            model.so (and model.json where an operator is called back into torch), or graph.py; of
+            a step backward.so, too.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
+        step: how forward and backward fit together; None for the other forms.
         state: the weights that it takes behind the call's tensors and writes to in place: the state of
             the model, which all variants share.
         written: the indices of the call's tensors that it writes to in place.
@@ -59,6 +67,7 @@ class Variant:
     outputs: Node
     files: dict[str, str]
     constants: dict[str, str]
+    step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
     pad: dict[str, int] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from . import expression, fact, guard, layout
+from . import expression, fact, guard, layout, step_check
 from .bucket import Bucket, Range
 from .errors import ManifestError, TooLargeError, UnknownFeatureError
 from .guard import Guard
@@ -11,7 +11,7 @@ from .signature import Signature, TensorLeaf, ValueLeaf
 from .signature_check import check_leaf, check_tree
 from .strict_json import show
 from .text import is_file_name, is_label
-from .variant import FILES, GRAPH, LIBRARY, Variant
+from .variant import COMPILED, FILES, GRAPH, LIBRARY, STEP, Variant
 
 MAX_GUARDS: Final = 1 << 16  # of one variant
 DEVICES: Final = ("cpu", "cuda")
@@ -20,6 +20,14 @@ DEVICES: Final = ("cpu", "cuda")
 REQUIRED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     LIBRARY: {
         fact.TENSOR: ("type", "dtype", "device", "rank", "size", "layout", "neg", "conj"),
+        fact.VALUE: ("value",),
+        fact.HOST: ("torch", "os", "arch"),
+    },
+    STEP: {
+        fact.TENSOR: (
+            *("type", "dtype", "device", "rank", "size", "layout", "neg", "conj"),
+            "requires_grad",
+        ),
         fact.VALUE: ("value",),
         fact.HOST: ("torch", "os", "arch"),
     },
@@ -45,14 +53,17 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
         raise UnknownFeatureError(where, found=f"form {show(variant.form)}", expected=expected)
     if not is_label(variant.id):
         raise ManifestError(where, found=f"id {show(variant.id)}", expected="printable text")
-    for name in (FILES[variant.form], *variant.files):
+    for name in (*FILES[variant.form], *variant.files):
         if name not in variant.files or not is_file_name(name):
             found = "no such file" if name not in variant.files else f"file {show(name)}"
-            expected = f"{FILES[variant.form]}, and plain file names"
+            expected = f"{', '.join(FILES[variant.form])}, and plain file names"
             raise ManifestError(f"{where}: files", found=found, expected=expected)
-    if (variant.form == LIBRARY) != (variant.target is not None):
+    if (variant.form in COMPILED) != (variant.target is not None):
         found = "no target" if variant.target is None else "a target"
-        raise ManifestError(where, found=found, expected="a target for a library only")
+        raise ManifestError(where, found=found, expected="a target for compiled code only")
+    if (variant.form == STEP) != (variant.step is not None):
+        found = "none" if variant.step is None else "one"
+        raise ManifestError(f"{where}: step", found=found, expected=f"one in a {STEP!r} only")
     _check_device(variant, where)
     dims = frozenset(symbol.name for symbol in signature.symbols)
     _check_bucket(variant.bucket, dims, f"{where}: bucket")
@@ -60,6 +71,8 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
     inputs = len(signature.tensors())
     _check_state(variant, inputs, where)
     _check_padding(variant, signature, where)
+    if variant.step is not None:
+        step_check.check(variant.step, inputs, f"{where}: step")
     for path, leaf in check_tree(variant.outputs, "output", where):
         check_leaf(leaf, dims, inputs, f"{where}: {path}")
 
@@ -74,7 +87,7 @@ def _check_device(variant: Variant, where: str) -> None:
     if variant.cuda_graph and device != "cuda":
         found = f"a CUDA graph on device {show(device)}"
         raise ManifestError(where, found=found, expected='"cuda"')
-    if variant.form == LIBRARY and device == "cuda":
+    if variant.form in COMPILED and device == "cuda":
         facts = {item.fact for item in variant.guards if item.subject == fact.HOST}
         if "gpu" not in facts:
             raise ManifestError(where, found="no guard on host.gpu", expected="one")

@@ -1,6 +1,7 @@
 """Loads artifacts and answers calls from them. Starts no compiler and imports none."""
 
 from .alert import Alert
+from .attach import attach, detach
 from .dispatcher import Dispatcher
 from .errors import HostError, LibraryError, MissError, StateError
 from .load import load
@@ -16,5 +17,7 @@ __all__ = [
     "MissError",
     "StateError",
     "Stats",
+    "attach",
+    "detach",
     "load",
 ]

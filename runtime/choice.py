@@ -15,6 +15,7 @@ from .miss import Explanation, Refusal
 from .padding import Padded
 from .program import Program
 from .setting import Setting
+from .step import StepProgram
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,7 @@ class Choice:
         dims: the call's sizes by dimension name.
     """
 
-    program: Program | Padded
+    program: Program | StepProgram | Padded
     tensors: tuple[torch.Tensor, ...]
     dims: dict[str, int]
 
@@ -40,7 +41,7 @@ class Choice:
 
 def choose(
     binders: Sequence[Binder],
-    programs: Sequence[Program],
+    programs: Sequence[Program | StepProgram],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     setting: Setting,
@@ -68,7 +69,7 @@ def choose(
         signature = binder.signature
         dims = observe.sizes(signature, leaves)
         for program in mine:
-            unset = settings.refusals(program.setting_guards, setting)
+            unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
             refused = [*unset, *observe.refusals(program.guards, leaves, dims)]
             if refused and not unset and program.variant.pad:
                 refused = padding.refusals(program, signature, leaves, dims)

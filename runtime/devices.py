@@ -6,7 +6,7 @@ On CUDA everything of a loaded model, its weights, its state and the calls it ac
 import torch
 
 from ..formats.manifest import Manifest
-from ..formats.variant import LIBRARY
+from ..formats.variant import COMPILED
 
 
 def choose(manifest: Manifest, wanted: str | torch.device | None) -> torch.device:
@@ -18,7 +18,7 @@ def choose(manifest: Manifest, wanted: str | torch.device | None) -> torch.devic
             libraries are for, the CPU where they are for several.
     """
     if wanted is None:
-        kinds = {variant.device for variant in manifest.variants if variant.form == LIBRARY}
+        kinds = {variant.device for variant in manifest.variants if variant.form in COMPILED}
         wanted = kinds.pop() if len(kinds) == 1 else "cpu"
     return indexed(wanted)
 

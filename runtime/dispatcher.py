@@ -14,11 +14,13 @@ from .choice import Choice, choose
 from .errors import MissError
 from .miss import Explanation
 from .observe import also_unshared
+from .own_weights import OwnWeights
 from .padding import Padded
 from .program import Program, Tensors
 from .setting import Read
 from .state import State
 from .stats import Counter, Stats
+from .step import StepProgram
 from .tensor_check import Compiled, TensorCheck, exact_check
 from .weight_sets import Source, WeightSets
 
@@ -29,7 +31,7 @@ FALLBACK: Final = "fallback"
 RAISE: Final = "raise"
 
 # A call that was accepted: what is the same in every such call, who answered, with which sizes.
-Entry = tuple[TensorCheck, Program | Padded, dict[str, int]]
+Entry = tuple[TensorCheck, Program | StepProgram | Padded, dict[str, int]]
 
 
 class Dispatcher:
@@ -47,21 +49,24 @@ class Dispatcher:
     def __init__(
         self,
         manifest: Manifest,
-        programs: Sequence[Program],
+        programs: Sequence[Program | StepProgram],
         embedded: Sequence[Program],
         *,
         fallback: Callable[..., Any] | None,
         on_miss: str,
         alerter: Alerter,
-        weights: WeightSets,
+        weights: WeightSets | OwnWeights,
         state: State,
         device: torch.device,
         setting: Read,
         compiled: Compiled | None = None,
+        attached: bool = False,
     ) -> None:
         self.manifest = manifest
+        self._attached = attached
         self.device = device
         self._programs = tuple(programs)
+        self._libraries = tuple(program for program in programs if isinstance(program, Program))
         self._embedded = tuple(embedded)
         self._fallback = fallback
         self._on_miss = on_miss
@@ -138,7 +143,7 @@ class Dispatcher:
             StateError: a weight is missing or has another dtype or shape, or tied weights differ;
                 nothing was replaced.
         """
-        programs = (*self._programs, *self._embedded)
+        programs = (*self._libraries, *self._embedded)
         if self.device.type == "cuda" and not self._weights.swapped:
             # A library that takes no locks refuses to run on its second set of constants as long as
             # it has never run on the first.
@@ -153,7 +158,7 @@ class Dispatcher:
         """Use each compiled variant on drawn values; the model's state and random numbers stay."""
 
         def run() -> None:
-            for program in self._programs:
+            for program in self._libraries:
                 call = samples.draw(self.manifest, program.variant, device=program.device)
                 with torch.inference_mode():
                     use(program, call.tensors)
@@ -169,7 +174,10 @@ class Dispatcher:
         return choice.answer()
 
     def _choose(
-        self, programs: Sequence[Program], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        programs: Sequence[Program | StepProgram],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> tuple[Choice | None, Explanation]:
         return choose(self._binders, programs, args, kwargs, self._setting())
 
@@ -188,6 +196,10 @@ class Dispatcher:
                 written = choice.program.variant.written
                 if written:
                     check = also_unshared(check, written)
+                program = choice.program
+                fits = (program.program if isinstance(program, Padded) else program).fits
+                if self._attached:
+                    check = _also(check, fits)
                 memo[key] = (*entries, (check, choice.program, choice.dims))
 
     def _miss(
@@ -223,3 +235,12 @@ class Dispatcher:
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()
         self._alerter.miss(guards, reason, served_by)
+
+
+def _also(check: TensorCheck, fits: Callable[[], bool]) -> TensorCheck:
+    """Return a check that also looks at the weights."""
+
+    def checked(*tensors: torch.Tensor) -> bool:
+        return check(*tensors) and fits()
+
+    return checked

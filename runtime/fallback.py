@@ -25,7 +25,7 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
     """
     if not isinstance(module, torch.nn.Module):
         return
-    _check_frozen(module, manifest)
+    check_frozen(module, manifest)
     own = named_tensors(module)
     for name, weight in weights.items():
         mine = own.get(name)
@@ -52,7 +52,12 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return own
 
 
-def _check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
+def check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
+    """Refuse a module with other plain Python values than the artifact was built with.
+
+    Raises:
+        StateError: naming the first.
+    """
     read = code_values.find({path: part.forward for path, part in module.named_modules()})
     for path, expected in manifest.frozen.items():
         found = read[path] if path in read else _attribute(module, path)

@@ -10,7 +10,7 @@ import torch
 from ..formats import cpu, gpu, python_abi
 from ..formats.guard import HOST, Guard
 from ..formats.manifest import Manifest
-from ..formats.variant import LIBRARY, Variant
+from ..formats.variant import COMPILED, Variant
 from . import devices
 from .errors import HostError
 
@@ -54,8 +54,8 @@ def usable(manifest: Manifest, device: torch.device, where: str) -> list[Variant
     """
     refused = {variant.id: refusals(variant, device) for variant in manifest.variants}
     found = [variant for variant in manifest.variants if not refused[variant.id]]
-    if not any(variant.form == LIBRARY for variant in found):
-        libraries = [variant for variant in manifest.variants if variant.form == LIBRARY]
+    if not any(variant.form in COMPILED for variant in found):
+        libraries = [variant for variant in manifest.variants if variant.form in COMPILED]
         lines = {line for variant in libraries for line in refused[variant.id]}
         raise HostError(where, found=_summary(lines), expected="a host that its guards accept")
     return found

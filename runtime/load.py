@@ -1,18 +1,19 @@
 """From a file to a callable: check the host, map the weights, load the libraries, bind, dispatch."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ..formats.container import Artifact
-from ..formats.variant import GRAPH, LIBRARY
+from ..formats.variant import GRAPH, LIBRARY, STEP, Variant
 from . import devices, extension, host, operators, program, setting, weights
 from . import fallback as fallbacks
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
+from .errors import StateError
 from .state import State
 from .weight_sets import WeightSets
 
@@ -52,7 +53,7 @@ def load(
         FormatError: the file is malformed; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
         StateError: the fallback module has other weights, is on another device, or has other values
-            among its attributes and the globals that its code reads.
+            among its attributes and the globals that its code reads; or all variants are training steps.
         LibraryError: a library does not load.
         OperatorError: a custom operator that the model calls is not registered here.
         ValueError: `on_miss` is neither of the two.
@@ -64,6 +65,7 @@ def load(
         manifest = artifact.manifest
         place = devices.choose(manifest, device)
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
+        _need_inference(variants, str(path))
         tensors = weights.on(place, weights.load(artifact, check=check_weights))
         state = State(variants, tensors)
         if fallback is not None:
@@ -74,7 +76,9 @@ def load(
             borrow_inputs=borrow_inputs, borrow_outputs=borrow_outputs, alerter=alerter
         )
         loaded = [
-            program.load(variant, artifact, tensors, state, place, graphs) for variant in variants
+            program.load(variant, artifact, tensors, state, place, graphs)
+            for variant in variants
+            if variant.form != STEP  # steps need a module whose weights they train: see attach
         ]
         compiled = extension.tensor_check(artifact, place)
     return Dispatcher(
@@ -90,3 +94,14 @@ def load(
         setting=setting.reader(manifest, fallback, training=training),
         compiled=compiled,
     )
+
+
+def _need_inference(variants: Sequence[Variant], where: str) -> None:
+    if not any(variant.form == LIBRARY for variant in variants):
+        raise StateError(
+            where,
+            found="training steps only",
+            expected="a variant for calls that record no gradients",
+            tip="train with it: tcbuild.runtime.attach(module, path); or build it with "
+            "[training] inference = true",
+        )

@@ -23,7 +23,7 @@ def refusals(guards: Sequence[Guard], leaves: Leaves, dims: Mapping[str, int]) -
         if actual is None:
             # Of a leaf that has no such fact: another guard on it has refused, else this one does.
             if not refused:
-                text = guard.refusal(_kind(leaves[guard.subject]), dims)
+                text = guard.refusal(kind_of(leaves[guard.subject]), dims)
                 refused.append(Refusal(guard.name, text))
         elif not guard.accepts(actual, dims):
             refused.append(Refusal(guard.name, guard.refusal(actual, dims)))
@@ -51,12 +51,12 @@ def observe(guard: Guard, leaves: Leaves) -> object:
     if guard.fact == "value":
         return words(leaf)
     if guard.fact == "type":
-        return _kind(leaf)
-    if not _is_plain(leaf):
+        return kind_of(leaf)
+    if not is_plain(leaf):
         return None
     if guard.fact == "shared":
         others = (value for path, value in leaves.items() if path != guard.subject)
-        return any(_is_plain(other) and _share(leaf, other) for other in others)
+        return any(is_plain(other) and _share(leaf, other) for other in others)
     return _tensor(guard, leaf)
 
 
@@ -75,7 +75,7 @@ def words(value: object) -> str:
     """Return a Python value as a guard on its value writes it, else its type."""
     if value is None or type(value) in (bool, int, float, str):
         return str(ValueLeaf.of(value))
-    return f"a {_kind(value)}"
+    return f"a {kind_of(value)}"
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -123,7 +123,7 @@ def _process(fact: str) -> object:
     return None
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """Return "Tensor" for plain tensors and parameters, "nested Tensor" and the like, else the type."""
     if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
         if value.layout is not torch.strided:
@@ -132,13 +132,13 @@ def _kind(value: object) -> str:
     return type(value).__qualname__
 
 
-def _is_plain(value: object) -> TypeGuard[torch.Tensor]:
+def is_plain(value: object) -> TypeGuard[torch.Tensor]:
     """Return whether it is a tensor with a size and a stride for each axis."""
-    return _kind(value) == "Tensor"
+    return kind_of(value) == "Tensor"
 
 
 def _size(leaf: object, symbol: Symbol) -> int | None:
-    if not _is_plain(leaf) or symbol.axis >= leaf.dim():
+    if not is_plain(leaf) or symbol.axis >= leaf.dim():
         return None
     size, rest = divmod(leaf.size(symbol.axis) - symbol.offset, symbol.scale)
     return size if rest == 0 else None

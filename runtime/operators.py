@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ..formats.variant import LIBRARY, Variant
+from ..formats.variant import COMPILED, Variant
 from .errors import OperatorError
 
 logger = logging.getLogger("tcbuild.runtime")
@@ -24,7 +24,7 @@ def known(variants: Iterable[Variant], where: str) -> list[Variant]:
     found = []
     for variant in variants:
         missing = [name for name in variant.operators if not _is_registered(name)]
-        if missing and variant.form == LIBRARY:
+        if missing and variant.form in COMPILED:
             module = variant.operators[missing[0]]
             raise OperatorError(
                 where,

@@ -17,6 +17,7 @@ from . import devices, library_files, setting
 from .aoti import Library
 from .cuda_graphs import GraphOptions, Graphs
 from .graph_source import Graph
+from .miss import Refusal
 from .state import State
 from .stats import Counter, Waste
 
@@ -58,6 +59,8 @@ class Program:
         padding: what of them was padded up to its bucket.
         seconds: what one run takes, as far as it was measured.
         result: puts the program's outputs into what the model returns.
+        changed: names a weight that is another tensor than the one the program is bound to; None where
+            nobody else has the weights.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Program:
         self.device = device
         self.graphs = graphs
         self.guards = tuple(
-            _placed(guard, device)
+            placed(guard, device)
             for guard in variant.guards
             if guard.subject not in (HOST, MODULE)
         )
@@ -80,9 +83,22 @@ class Program:
         self.hits = Counter()
         self.padding = Waste()
         self.seconds: float | None = None
-        self.result = _result(variant.outputs)
+        self.result = result(variant.outputs)
+        self.changed: Callable[[], str | None] | None = None
         self._bound = bound
         self.run: Run = state.around(variant, bound.run if graphs is None else graphs.run)
+
+    def fits(self) -> bool:
+        """Return whether the weights are still the ones that it is bound to."""
+        return self.changed is None or self.changed() is None
+
+    def refusals(self) -> list[Refusal]:
+        """Return what of the weights is not as when it was bound to them."""
+        name = self.changed() if self.changed is not None else None
+        if name is None:
+            return []
+        text = f"weights.{name}: expected the tensor that was attached, found another in its place"
+        return [Refusal(f"weights.{name}", text)]
 
     def measure(self, tensors: Tensors) -> None:
         """Run on a drawn call a few times and keep the median in `seconds`."""
@@ -148,7 +164,7 @@ def load(
     return Program(variant, graph, state, device)
 
 
-def _placed(guard: Guard, device: torch.device) -> Guard:
+def placed(guard: Guard, device: torch.device) -> Guard:
     """Return a guard with the device that the artifact is loaded for in place of the kind of device."""
     if guard.fact != "device":
         return guard
@@ -158,13 +174,13 @@ def _placed(guard: Guard, device: torch.device) -> Guard:
 Result = Callable[[Sequence[torch.Tensor], Tensors, Mapping[str, int]], Any]
 
 
-def _result(outputs: Node) -> Result:
+def result(outputs: Node) -> Result:
     """Return a function that puts a program's outputs into the structure the model returns."""
     if isinstance(outputs, TensorLeaf):
         index = outputs.index
         return lambda made, _, __: made[index]
 
-    def result(made: Sequence[torch.Tensor], tensors: Tensors, dims: Mapping[str, int]) -> Any:
+    def assembled(made: Sequence[torch.Tensor], tensors: Tensors, dims: Mapping[str, int]) -> Any:
         def leaf(node: Node) -> object:
             match node:
                 case TensorLeaf():
@@ -179,4 +195,4 @@ def _result(outputs: Node) -> Result:
 
         return assemble(outputs, leaf)
 
-    return result
+    return assembled
