@@ -6,6 +6,7 @@ it, the forward hands over an empty one that has: a carrier, of no bytes.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -62,19 +63,20 @@ def carry(forward: GraphModule, backward: GraphModule, where: str) -> tuple[tupl
                 needed[value.node.expr] = value
             symbols.update(dict.fromkeys(_sorted(value.node.expr.free_symbols)))
         else:
-            sizes = (size for size in (*value.shape, *value.stride()) if isinstance(size, torch.SymInt))
-            for size in sizes:
-                symbols.update(dict.fromkeys(_sorted(size.node.expr.free_symbols)))
+            for axis in (*value.shape, *value.stride()):
+                if isinstance(axis, torch.SymInt):
+                    symbols.update(dict.fromkeys(_sorted(axis.node.expr.free_symbols)))
     for symbol in symbols:
         if symbol not in there:
             needed.setdefault(symbol, None)
     given = _read(forward.graph.find_nodes(op="placeholder"))
-    handed = {
+    outputs: Any = forward.graph.output_node().args[0]
+    handed: dict[object, Node] = {
         node.meta["val"].node.expr: node
-        for node in forward.graph.output_node().args[0]
+        for node in outputs
         if isinstance(node, Node) and isinstance(node.meta.get("val"), torch.SymInt)
     }
-    made = []
+    made: list[tuple[Node, Node]] = []
     for expression, value in needed.items():
         size = handed.get(expression)
         if size is None:
@@ -95,7 +97,7 @@ def carry(forward: GraphModule, backward: GraphModule, where: str) -> tuple[tupl
 
 
 def _carrier(forward: Graph, backward: Graph, size: Node, name: str) -> tuple[Node, Node]:
-    fake = next(
+    fake: Any = next(
         node.meta["val"]
         for node in forward.find_nodes(op="placeholder")
         if isinstance(node.meta["val"], torch.Tensor)

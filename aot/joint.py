@@ -7,7 +7,7 @@ decides which values the forward hands over and which the backward computes anew
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -118,7 +118,11 @@ def trace(captured: Captured, training: Training, where: str) -> Joint:
 def _arguments(captured: Captured) -> tuple[torch.Tensor, ...]:
     """Return the fake tensors of the captured graph, asking for gradients where the example's do."""
     names = captured.program.graph_signature.user_inputs
-    values = {node.name: node.meta["val"] for node in captured.program.graph.nodes if node.op == "placeholder"}
+    values = {
+        node.name: node.meta["val"]
+        for node in captured.program.graph.nodes
+        if node.op == "placeholder"
+    }
     made = []
     for name, tensor in zip(names, captured.tensors, strict=True):
         value = values[name]
@@ -132,10 +136,15 @@ def _partition(chosen: str, cuts: dict[str, Cut]) -> Partition:
         min_cut_rematerialization_partition,
     )
 
-    known = {MIN_CUT: min_cut_rematerialization_partition, "default": default_partition}
+    known: Mapping[str, Partition] = {
+        MIN_CUT: min_cut_rematerialization_partition,
+        "default": default_partition,
+    }
 
-    def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
-        made = {}
+    def partition(
+        joint: GraphModule, inputs: Any, **options: Any
+    ) -> tuple[GraphModule, GraphModule]:
+        made: dict[str, tuple[GraphModule, GraphModule]] = {}
         for name, by in known.items():
             made[name] = by(GraphModule(joint, copy_of(joint.graph)), inputs, **options)
             cuts[name] = _cut(*made[name])
@@ -145,9 +154,10 @@ def _partition(chosen: str, cuts: dict[str, Cut]) -> Partition:
 
 
 def _cut(forward: GraphModule, backward: GraphModule) -> Cut:
-    given = {node.name for node in forward.graph.find_nodes(op="placeholder")}
     computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
-    again = sum(node.op == "call_function" and node.name in computed for node in backward.graph.nodes)
+    again = sum(
+        node.op == "call_function" and node.name in computed for node in backward.graph.nodes
+    )
     taken = (node for node in backward.graph.find_nodes(op="placeholder") if node.name in computed)
     return Cut(saved=sum(map(_bytes, taken)), recomputed=again)
 

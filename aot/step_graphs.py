@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.fx import GraphModule, Node
@@ -146,7 +146,7 @@ class _Cutter:
         weights: list[Node] = []
         names = []
         for node in graph.find_nodes(op="placeholder"):
-            what = node.meta["desc"]
+            what: Any = node.meta["desc"]
             if isinstance(what, PlainAOTInput):
                 given[what.idx] = node
             elif isinstance(what, ParamAOTInput | BufferAOTInput):
@@ -195,7 +195,9 @@ class _Cutter:
         watched = (
             value
             for value in dict.fromkeys(seen)
-            if any(n is not values[value] and storage_of(n) == storage_of(values[value]) for n in saved)
+            if any(
+                n is not values[value] and storage_of(n) == storage_of(values[value]) for n in saved
+            )
         )
         return tuple(watched)
 
@@ -229,10 +231,12 @@ class _Cutter:
                 OutputType.unsafe_view_alias,
                 OutputType.custom_function_view,
             )
-            if i not in nodes and not (kind is OutputType.is_input):
+            if i not in nodes and kind is not OutputType.is_input:
                 self._refuse(f"an output of kind {kind.name}")
             if not own and kind not in (OutputType.alias_of_input, OutputType.is_input):
-                self._refuse("two outputs that share memory", tip="return a .clone() of one of them")
+                self._refuse(
+                    "two outputs that share memory", tip="return a .clone() of one of them"
+                )
             node = nodes[i] if i in nodes else self._inputs[flat[base]]
             made = node.meta["val"]
             if not isinstance(made, torch.Tensor):
@@ -288,7 +292,7 @@ class _Cutter:
         layout = layout_of(_hints(value.shape), _hints(value.stride()))
         if layout is None:
             self._refuse("an output whose gradient has elements apart in memory")
-        return str(layout)
+        return layout
 
     def _gradients(self, backward: torch.fx.Graph) -> tuple[int | None, ...]:
         """Let the backward return each gradient once; return which is whose."""
@@ -357,7 +361,7 @@ class _Cutter:
         self._roles.setdefault(name, "constant")
         return name
 
-    def _refuse(self, found: str, tip: str = "") -> None:
+    def _refuse(self, found: str, tip: str = "") -> NoReturn:
         raise CaptureError(
             self._where,
             found=found,
@@ -375,4 +379,4 @@ def _reorder(graph: torch.fx.Graph, nodes: Sequence[Node]) -> None:
 
 
 def _hints(sizes: Sequence[int | torch.SymInt]) -> tuple[int, ...]:
-    return tuple(s.node.hint if isinstance(s, torch.SymInt) else int(s) for s in sizes)
+    return tuple(int(s.node.hint) if isinstance(s, torch.SymInt) else int(s) for s in sizes)

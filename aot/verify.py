@@ -33,10 +33,11 @@ from .errors import VerifyError, relayed
 from .numerics import Verdict, equal, judge
 from .placement import Placement, call_on
 from .spec import Call
+from .verify_step import StepCheck
 
 Inputs = Callable[[str, Mapping[str, int]], Call]
 
-REVISION = 5  # raise it when the rule changes: checks that passed before are then done again
+REVISION = 6  # raise it when the rule changes: checks that passed before are then done again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,8 @@ def verify(
         modules = {m for v in artifact.manifest.variants for m in v.operators.values() if m}
         files = {module: (imports or {}).get(module, "") for module in sorted(modules)}
         (folder / "imports.json").write_text(json.dumps(files), encoding="utf-8")
-        _replay(path, folder, path if name is None else name)
+        named = path if name is None else name
+        _replay("replay", path, folder, named)
         rows: list[Row] = []
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
@@ -105,7 +107,35 @@ def verify(
             if placement is not None and call is not None and at is None:
                 model = _model_answers(placement.on(variant.device), call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
+        if placement is not None and inputs is not None and at is None:
+            rows.extend(_steps(artifact, placement, inputs, tune or {}, folder, named, tolerance))
     return tuple(rows)
+
+
+def _steps(
+    artifact: Artifact,
+    placement: Placement,
+    inputs: Inputs,
+    tune: Mapping[str, int],
+    folder: Path,
+    name: object,
+    tolerance: float,
+) -> Iterator[Row]:
+    """Check the training steps: against the model, as there is no graph of eager's gradients."""
+    variants = artifact.manifest.variants
+    check = StepCheck(
+        artifact.manifest, placement, inputs, lambda variant: _sizes(variant, variants, tune)
+    )
+    if not check:
+        return
+    check.write(folder)
+    _replay("replay_step", artifact.path, folder, name)
+    for variant, dims, what, verdict in check.compare(folder, tolerance):
+        yield Row(variant=variant, sizes=_words(dims), output=what, **asdict(verdict))
+
+
+def _words(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in dims.items())
 
 
 def verify_once(
@@ -247,8 +277,8 @@ def _save_inputs(
     return args, kwargs
 
 
-def _replay(path: str | os.PathLike[str], folder: Path, name: object) -> None:
-    command = own_process.command("runtime.replay", os.fspath(path), str(folder))
+def _replay(how: str, path: str | os.PathLike[str], folder: Path, name: object) -> None:
+    command = own_process.command(f"runtime.{how}", os.fspath(path), str(folder))
     environment = own_process.environment()
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, errors="replace", check=False
@@ -301,7 +331,7 @@ def _compare(
 ) -> Iterator[Row]:
     made = load_file(folder / f"result-{request['id']}.safetensors")
     record = json.loads((folder / f"result-{request['id']}.json").read_text(encoding="utf-8"))
-    sizes = ", ".join(f"{name}={size}" for name, size in request["dims"].items())
+    sizes = _words(request["dims"])
 
     def row(path: str, verdict: Verdict) -> Row:
         return Row(variant=variant.id, sizes=sizes, output=path, **asdict(verdict))

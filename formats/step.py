@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """A tensor that a forward call returns.

@@ -28,11 +28,19 @@ def check(step: Step, tensors: int, where: str) -> None:
     _within(views, inputs, f"{where}: results")
     _within((write.input for write in step.writes), inputs, f"{where}: writes")
     _within((tangent.result for tangent in step.tangents), len(step.results), f"{where}: tangents")
-    values = (*step.saved, *step.watched, *(r.value for r in step.results), *(w.value for w in step.writes))
+    values = (
+        *step.saved,
+        *step.watched,
+        *(r.value for r in step.results),
+        *(w.value for w in step.writes),
+    )
     if any(value < 0 for value in values):
         raise ManifestError(f"{where}: values", found="one below 0", expected="at least 0")
     if len(step.shares) != len(step.saved):
-        found, expected = f"{len(step.shares)} entries", f"{len(step.saved)}, one for each saved value"
+        found, expected = (
+            f"{len(step.shares)} entries",
+            f"{len(step.saved)}, one for each saved value",
+        )
         raise ManifestError(f"{where}: shares", found=found, expected=expected)
     _within((i for i in step.shares if i is not None), inputs, f"{where}: shares")
     if len(step.gradients) != inputs:

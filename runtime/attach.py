@@ -74,9 +74,7 @@ def attach(
         programs: list[program.Program | step.StepProgram] = []
         for variant in variants:
             if variant.form == STEP:
-                programs.append(
-                    step.load(variant, artifact, tensors, own, state, place, compiled)
-                )
+                programs.append(step.load(variant, artifact, tensors, own, state, place, compiled))
                 continue
             loaded = program.load(variant, artifact, tensors, state, place, graphs)
             loaded.changed = own.keeps((*variant.constants.values(), *variant.state))
@@ -132,7 +130,9 @@ class _Forward:
         """Return what the copy of the module calls: its own weights are not the ones attached to."""
         copy = memo.get(id(self._module))
         if copy is None:
-            raise TypeError("a module with an artifact attached is copied as a whole, or detached first")
+            raise TypeError(
+                "a module with an artifact attached is copied as a whole, or detached first"
+            )
         return type(copy).forward.__get__(copy)
 
     def __reduce__(self) -> NoReturn:

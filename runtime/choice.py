@@ -71,7 +71,7 @@ def choose(
         for program in mine:
             unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
             refused = [*unset, *observe.refusals(program.guards, leaves, dims)]
-            if refused and not unset and program.variant.pad:
+            if refused and not unset and isinstance(program, Program) and program.variant.pad:
                 refused = padding.refusals(program, signature, leaves, dims)
                 if not refused:
                     grown = Padded(program, signature, dims)

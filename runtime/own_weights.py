@@ -84,7 +84,9 @@ class OwnWeights:
 
         return changed
 
-    def refusals(self, names: Sequence[str], trained: Sequence[bool] | None = None) -> list[Refusal]:
+    def refusals(
+        self, names: Sequence[str], trained: Sequence[bool] | None = None
+    ) -> list[Refusal]:
         """Return what of the tensors is not as the artifact was built for, with both values.
 
         Args:

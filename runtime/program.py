@@ -75,9 +75,7 @@ class Program:
         self.device = device
         self.graphs = graphs
         self.guards = tuple(
-            placed(guard, device)
-            for guard in variant.guards
-            if guard.subject not in (HOST, MODULE)
+            placed(guard, device) for guard in variant.guards if guard.subject not in (HOST, MODULE)
         )
         self.setting_guards = setting.guards(variant)
         self.hits = Counter()

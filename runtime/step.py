@@ -125,7 +125,9 @@ class _Programs:
         written = {write.input for write in step.writes}
         self._kept = [of in written for of in step.shares]
 
-    def forward(self, flat: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def forward(
+        self, flat: Sequence[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return all values of a call and, of them, those that the backward takes."""
         inputs = [tensor.detach() for tensor in flat]
         if not self.step.writes:
@@ -138,23 +140,21 @@ class _Programs:
                 flat[write.input].copy_(values[write.value])
         return values, saved
 
-    def _values(
-        self, inputs: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _values(self, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         values = [*inputs, *self._run_forward(inputs)]
         try:
             return values, [values[i] for i in self.step.saved]
         except IndexError:
             found = f"{len(values) - len(inputs)} outputs"
-            raise LibraryError("forward", found=found, expected="those that its record says") from None
+            raise LibraryError(
+                "forward", found=found, expected="those that its record says"
+            ) from None
 
     def backward(
         self, saved: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         """Return the gradient of each input."""
-        ready = [
-            _laid_out(tangents[tangent.result], tangent) for tangent in self.step.tangents
-        ]
+        ready = [_laid_out(tangents[tangent.result], tangent) for tangent in self.step.tangents]
         made = self._run_backward([*saved, *ready])
         return [None if i is None else made[i] for i in self.step.gradients]
 
@@ -170,20 +170,24 @@ class _Function(torch.autograd.Function):
         values, saved = programs.forward(flat)
         given = len(flat)
         # The callers' own tensors, so that autograd notices when they are written to.
-        taken = [flat[i] if i < given and not kept else s
-                 for i, s, kept in zip(step.saved, saved, programs._kept, strict=True)]
+        taken = [
+            flat[i] if i < given and not kept else s
+            for i, s, kept in zip(step.saved, saved, programs._kept, strict=True)
+        ]
         ctx.programs = programs
         ctx.count = len(taken)
         results = []
         ctx.at = []
-        for i, result in enumerate(step.results):
-            value = values[result.value]
-            if result.view_of is None:
+        for i, one in enumerate(step.results):
+            value = values[one.value]
+            if one.view_of is None:
                 ctx.at.append(i)
                 results.append(value)
             else:
                 views[i] = value
-        fixed = [values[r.value] for r in step.results if r.view_of is None and not r.differentiable]
+        fixed = [
+            values[r.value] for r in step.results if r.view_of is None and not r.differentiable
+        ]
         ctx.mark_non_differentiable(*fixed)
         watched = [flat[i] if i < given else values[i] for i in step.watched]
         ctx.save_for_backward(*taken, *watched)
