@@ -42,8 +42,11 @@ class OwnWeights:
             for held in (owner._parameters, owner._buffers) if owner is not None else ():
                 if held.get(attribute) is not None:
                     self._places[name] = held, attribute
-        constants = self._record.keys() - self._places.keys()
-        self._held: dict[str, Any] = {name: stored[name] for name in constants}
+        self._held: dict[str, Any] = {
+            name: stored[name]
+            for name, weight in self._record.items()
+            if weight.role == "constant" and name not in self._places
+        }
         self._parts = [
             (parent._modules, name, child)
             for parent in module.modules()
