@@ -236,14 +236,18 @@ def _verify(
         refuse(
             rows,
             path,
-            lambda row: culprit.find(
-                spec,
-                placement.on(jobs[row.variant].target.device),
-                jobs[row.variant],
-                candidates[row.variant],
-                row,
-                calls,
-                cache,
+            lambda row: (
+                ""
+                if jobs[row.variant].mode.step
+                else culprit.find(
+                    spec,
+                    placement.on(jobs[row.variant].target.device),
+                    jobs[row.variant],
+                    candidates[row.variant],
+                    row,
+                    calls,
+                    cache,
+                )
             ),
         )
     return rows

@@ -288,8 +288,8 @@ class _Cutter:
         return tuple(tangents), order
 
     def _layout(self, node: Node) -> str:
-        value = node.meta["val"]
-        layout = layout_of(_hints(value.shape), _hints(value.stride()))
+        value: torch.Tensor = node.meta["val"]
+        layout: str | None = layout_of(_hints(value.shape), _hints(value.stride()))
         if layout is None:
             self._refuse("an output whose gradient has elements apart in memory")
         return layout
@@ -350,12 +350,10 @@ class _Cutter:
 
     def _constant(self, value: torch.Tensor) -> str:
         """Return the name of a tensor that the model's code holds."""
-        known = {**self._captured.program.constants, **self._weights}
-        for target, tensor in known.items():
-            if isinstance(tensor, torch.Tensor) and tensor is value:
-                name = target.removeprefix(_PREFIX)
-                break
-        else:
+        known: dict[str, Any] = {**self._captured.program.constants, **self._weights}
+        found = (target for target, tensor in known.items() if tensor is value)
+        name = next(found, "").removeprefix(_PREFIX)
+        if not name:
             name = f"constant_{sum(role == 'constant' for role in self._roles.values())}"
         self._weights.setdefault(name, value.detach())
         self._roles.setdefault(name, "constant")

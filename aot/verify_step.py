@@ -23,7 +23,7 @@ from ..formats.variant import STEP, Variant
 from ..runtime.exact import DoublePrecision, double
 from . import structure
 from .call_mode import CallMode
-from .numerics import Verdict, equal, judge
+from .numerics import SUMMED, Verdict, equal, judge
 from .placement import Placement, call_on
 from .spec import Call
 
@@ -101,7 +101,9 @@ class _Trial:
         self._eager = self._twice()
         again = [self._twice() for _ in range(TRIES - 1)] if self._draws else [self._eager]
         self._random = {
-            key for key, value in self._eager.items() if any(not equal(value, a[key]) for a in again)
+            key
+            for key, value in self._eager.items()
+            if any(not equal(value, a[key]) for a in again)
         }
         self._steps = STEPS if last and not self._random else 0
         self._rate = self._moderate() if self._steps else 0.0
@@ -110,7 +112,9 @@ class _Trial:
         """Write the call; return what the fresh process is told of it."""
         given = {str(i): tensor for i, tensor in enumerate(self._inputs)} | self._tangents
         name = f"step-in-{number}.safetensors"
-        save_file({k: v.detach().cpu().contiguous().clone() for k, v in given.items()}, folder / name)
+        save_file(
+            {k: v.detach().cpu().contiguous().clone() for k, v in given.items()}, folder / name
+        )
         told = {"id": number, "variant": self.variant.id, "inputs": name}
         return {**told, "rate": self._rate, "steps": self._steps}
 
@@ -133,7 +137,8 @@ class _Trial:
                 if number == "1":
                     yield what, Verdict(eager=math.inf, allowed=math.inf, problem=problem)
             else:
-                verdict = judge(made[key], value.cpu(), exact[key].cpu(), tolerance)
+                summed = SUMMED if what.startswith(("gradient ", "weight ")) else 1
+                verdict = judge(made[key], value.cpu(), exact[key].cpu(), tolerance, summed)
                 words = {"1": what, "2": f"{what} (second call)"}
                 if number != "2" or verdict.problem:
                     yield words.get(number, f"{what} after {self._steps} steps"), verdict
@@ -248,4 +253,4 @@ def _grad(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _norm(tensors: Sequence[torch.Tensor]) -> float:
-    return sum(float(tensor.detach().double().square().sum()) for tensor in tensors) ** 0.5
+    return math.sqrt(sum(float(tensor.detach().double().square().sum()) for tensor in tensors))

@@ -140,7 +140,6 @@ class _Forward:
 
 
 def _device(module: torch.nn.Module) -> torch.device:
-    held = next(module.parameters(), None)
-    if held is None:
-        held = next(module.buffers(), None)
-    return held.device if held is not None else torch.device("cpu")
+    for held in (*module.parameters(), *module.buffers()):
+        return held.device
+    return torch.device("cpu")

@@ -14,6 +14,7 @@ loss a little to either side along the gradient, and what the gradient says of t
 """
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from ..formats.container import Artifact
 from ..formats.errors import TcbuildError
 from ..formats.guard import MODULE
+from ..formats.manifest import Weights
 from ..formats.provider import bring_in
 from ..formats.training import ALL
 from ..formats.tree import arguments, flatten
@@ -50,19 +52,26 @@ class Skeleton(torch.nn.Module):
         raise NotImplementedError
 
 
-def skeleton(variant: Variant, stored: Tensors, roles: Mapping[str, str]) -> Skeleton:
-    """Return a module with the stored weights of a step, set as the step expects it."""
+def skeleton(variant: Variant, stored: Tensors, record: Weights | None) -> Skeleton:
+    """Return a module with the stored weights of a step, tied as they are, set as the step expects it."""
     assert variant.step is not None
-    module = Skeleton()
+    module, made = Skeleton(), dict[str, torch.nn.Parameter | torch.Tensor]()
+    roles = {name: w.role for name, w in record.tensors.items()} if record is not None else {}
+    aliases = record.aliases if record is not None else {}
     count = len(variant.step.gradients) - len(variant.step.weights)
     for i, name in enumerate(variant.step.weights):
         if roles[name] == "constant":
             continue
         path, _, attribute = name.rpartition(".")
-        owner, tensor = _part(module, path), stored[name].clone(memory_format=torch.preserve_format)
-        if roles[name] == "parameter":
+        owner, first = _part(module, path), aliases.get(name, name)
+        if first not in made:
+            tensor = stored[name].clone(memory_format=torch.preserve_format)
             asks = count + i in variant.step.trained
-            owner.register_parameter(attribute, torch.nn.Parameter(tensor, requires_grad=asks))
+            is_parameter = roles[name] == "parameter"
+            made[first] = torch.nn.Parameter(tensor, requires_grad=asks) if is_parameter else tensor
+        tensor = made[first]
+        if isinstance(tensor, torch.nn.Parameter):
+            owner.register_parameter(attribute, tensor)
         else:
             owner.register_buffer(attribute, tensor)
     expected = next(
@@ -94,8 +103,7 @@ class _Trial:
         self._path = artifact.path
         self.variant = next(v for v in manifest.variants if v.id == request["variant"])
         device = devices.choose(manifest, self.variant.device)
-        record = manifest.weights
-        self._roles = {n: w.role for n, w in record.tensors.items()} if record is not None else {}
+        self._record = manifest.weights
         self._stored = weights.on(device, weights.load(artifact))
         given = load_file(folder / request["inputs"])
         signature = manifest.signatures[self.variant.signature]
@@ -112,7 +120,7 @@ class _Trial:
         self._request = request
 
     def fresh(self) -> Skeleton:
-        module = skeleton(self.variant, self._stored, self._roles)
+        module = skeleton(self.variant, self._stored, self._record)
         attach(module, self._path, on_miss="raise")
         return module
 
@@ -198,7 +206,7 @@ def _grad(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _norm(tensors: Sequence[torch.Tensor]) -> float:
-    return sum(float(tensor.detach().double().square().sum()) for tensor in tensors) ** 0.5
+    return math.sqrt(sum(float(tensor.detach().double().square().sum()) for tensor in tensors))
 
 
 def main(argv: list[str]) -> int:

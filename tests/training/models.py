@@ -75,11 +75,12 @@ class Gpt(nn.Module):
 
 
 class Losses(nn.Module):
-    """Two losses, and what they are made of."""
+    """Two losses, and what they are made of; one layer is frozen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body, self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 1)
+        self.two.requires_grad_(False)
 
     def forward(self, x: Tensor, label: Tensor, target: Tensor) -> dict[str, Tensor]:
         hidden = torch.relu(self.body(x))
@@ -90,39 +91,20 @@ class Losses(nn.Module):
         }
 
 
-class Frozen(Mlp):
-    """Only the last layer is trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for part in (self.first, self.norm):
-            part.requires_grad_(False)
-
-
 class Views(nn.Module):
-    """Returns what it was given, a view of it, and what it computed."""
+    """Returns what it was given, a view of it, and what its layers made, which the backward makes again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(8))
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return x, x.transpose(0, 1), x * self.scale
-
-
-class Checkpointed(nn.Module):
-    """Computes its layers again in the backward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
+        made = x
         for layer in self.layers:
-            made = checkpoint(lambda t, layer=layer: torch.tanh(layer(t)), x, use_reentrant=False)
-            assert isinstance(made, Tensor)
-            x = made
-        return x
+            made = checkpoint(
+                lambda t, layer=layer: torch.tanh(layer(t)), made, use_reentrant=False
+            )
+        return x, x.transpose(0, 1), made
 
 
 def seeded(make: type[nn.Module]) -> nn.Module:

@@ -67,8 +67,8 @@ def test_retained_graph(pair: tuple[models.Mlp, models.Mlp]) -> None:
 def test_double_backward_is_refused(pair: tuple[models.Mlp, models.Mlp]) -> None:
     made = pair[1](X).square().sum()
     (grad,) = torch.autograd.grad(made, [pair[1].first.weight], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
-        grad.sum().backward()
+    with pytest.raises(RuntimeError, match="twice"):
+        grad.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def test_weights_that_change_before_the_backward(pair: tuple[models.Mlp, models.Mlp]) -> None:
@@ -88,7 +88,7 @@ def test_hooks(pair: tuple[models.Mlp, models.Mlp]) -> None:
         module.register_forward_hook(lambda m, args, out, said=said: said(("post", out.shape)))
         module.second.weight.register_hook(lambda grad, said=said: said(grad.shape))
         made = module(X)
-        made.register_hook(lambda grad, said=said: said(("out", grad.shape)))
+        made.register_hook(lambda grad, said=said: said(("out", grad.shape)))  # type: ignore[no-untyped-call]
         made.sum().backward()
     assert seen[0] == seen[1]
     assert len(seen[0]) == 4
