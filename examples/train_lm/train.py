@@ -1,8 +1,8 @@
 """Train the model on text, through the artifact, in eager or by torch.compile.
 
-    python train.py train_lm.tcb --text FILE           through the artifact
-    python train.py --text FILE                        in eager
-    python train.py --compile --text FILE              by torch.compile
+python train.py train_lm.tcb --text FILE           through the artifact
+python train.py --text FILE                        in eager
+python train.py --compile --text FILE              by torch.compile
 """
 
 import argparse
@@ -13,9 +13,9 @@ from pathlib import Path
 BEGAN = time.perf_counter()  # before torch is imported: that is part of a cold start
 
 import torch  # noqa: E402
-from model import BATCH, LENGTH, build  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from model import BATCH, LENGTH, build  # noqa: E402
 from tcbuild import runtime  # noqa: E402
 
 
