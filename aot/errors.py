@@ -65,6 +65,14 @@ class ToolError(TcbuildError):
     default_tip = "tcbuild doctor checks all of it, and says what to type"
 
 
+class MergeError(TcbuildError):
+    """The parts of a build do not fit together."""
+
+    exit_code = 27
+    problem = "the parts do not make one artifact"
+    default_tip = "build each part of the same plan: tcbuild build SPEC --shard i/N -o PART"
+
+
 def relayed(record: Mapping[str, Any]) -> TcbuildError:
     """Return an error of the process that answers calls, as it recorded it.
 

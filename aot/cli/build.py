@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from . import options
+from . import shard as shards
 from .interrupt import heeded
 from .outcome import reported
 from .watch import watching
@@ -24,8 +25,19 @@ from .watch import watching
     metavar="PATTERN",
     help="Build only the jobs whose id matches, such as 'batch=8,*'; may be repeated.",
 )
+@click.option(
+    "--shard",
+    callback=shards.read,
+    metavar="i/N",
+    help="Build part i of N alone, for tcbuild merge; tcbuild plan --shards N prints the parts.",
+)
 def build(
-    spec: Path, out: Path, report: Path | None, no_verify: bool, only: tuple[str, ...]
+    spec: Path,
+    out: Path,
+    report: Path | None,
+    no_verify: bool,
+    only: tuple[str, ...],
+    shard: tuple[int, int] | None,
 ) -> None:
     """Build the artifact that SPEC, a tcbuild.toml, asks for.
 
@@ -40,6 +52,6 @@ def build(
             asked = Spec.load(spec)
             if no_verify:
                 asked = replace(asked, verify=False)
-            made = make(asked, out, only=only, progress=progress)
+            made = make(asked, out, only=only, shard=shard, progress=progress)
         keep(made)
     click.echo(made)

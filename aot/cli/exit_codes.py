@@ -30,6 +30,7 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (24, "VerifyError", "a variant is not right"),
     (25, "OutputError", "a file cannot be written"),
     (26, "ToolError", "the build environment is incomplete"),
+    (27, "MergeError", "the parts of a build do not fit together"),
     (INTERRUPTED, "", "interrupted"),
 )
 
