@@ -129,6 +129,8 @@ def build(
             with writing(path):
                 write(new, checks=checks(rows), shard=record)
         size = new.stat().st_size
+    if cache.shared is not None:
+        notes.extend(cache.shared.notes)
     return Report(
         artifact=path,
         bytes=size,

@@ -27,6 +27,7 @@ from .compile import compile_job
 from .job_cache import JobCache
 from .partition import Partitioned
 from .plan import Job
+from .shared_cache import SharedCache
 
 UNCARRIED: Final = "the graph cannot be carried to another process"
 _POLL: Final = 0.05  # seconds
@@ -40,6 +41,7 @@ class Order:
     names: Mapping[str, str]
     options: Mapping[str, object]
     cache: Path
+    shared: str | None
     imports: Mapping[str, str]
     lock: Path
     settings: Mapping[str, Any]
@@ -130,11 +132,15 @@ def main(argv: list[str]) -> int:
     )
     with _alone(order.lock):
         try:
-            compile_job(order.job, partitioned, tensors, JobCache(order.cache), order.options)
+            compile_job(order.job, partitioned, tensors, _cache(order), order.options)
         except Exception as error:
             (folder / "failed").write_text(json.dumps(str(error).splitlines()[0]), encoding="utf-8")
             return 1
     return 0
+
+
+def _cache(order: Order) -> JobCache:
+    return JobCache(order.cache, SharedCache(order.shared) if order.shared else None)
 
 
 def _order(job: Job, partitioned: Partitioned, candidate: Candidate, cache: JobCache) -> Order:
@@ -143,6 +149,7 @@ def _order(job: Job, partitioned: Partitioned, candidate: Candidate, cache: JobC
         names=dict(partitioned.names),
         options=dict(candidate.options),
         cache=cache.path,
+        shared=cache.shared.url if cache.shared is not None else None,
         imports=operators.files(),
         lock=measuring.lock(job.target),
         settings={

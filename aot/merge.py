@@ -18,7 +18,7 @@ from ..formats.variant import GRAPH, Variant
 from .errors import MergeError, OutputError
 from .package import Part, aside, package
 from .report import JobReport, Report
-from .tensor_check import LIBRARY, TensorCheck
+from .tensor_check import TensorCheck
 from .weight_table import WeightTable, place, same
 from .writing import writing
 

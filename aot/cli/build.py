@@ -31,6 +31,12 @@ from .watch import watching
     metavar="i/N",
     help="Build part i of N alone, for tcbuild merge; tcbuild plan --shards N prints the parts.",
 )
+@click.option(
+    "--cache",
+    metavar="URL",
+    help="Share finished jobs with other machines at any URL that fsspec knows: s3://, gs://, file://; "
+    "$TCBUILD_SHARED_CACHE where left out.",
+)
 def build(
     spec: Path,
     out: Path,
@@ -38,6 +44,7 @@ def build(
     no_verify: bool,
     only: tuple[str, ...],
     shard: tuple[int, int] | None,
+    cache: str | None,
 ) -> None:
     """Build the artifact that SPEC, a tcbuild.toml, asks for.
 
@@ -45,6 +52,8 @@ def build(
     kept: a build that was stopped goes on where it was.
     """
     from ..build import build as make
+    from ..job_cache import JobCache
+    from ..shared_cache import SharedCache
     from ..spec import Spec
 
     with reported("build", report) as keep:
@@ -52,6 +61,7 @@ def build(
             asked = Spec.load(spec)
             if no_verify:
                 asked = replace(asked, verify=False)
-            made = make(asked, out, only=only, shard=shard, progress=progress)
+            jobs = JobCache(shared=SharedCache(cache) if cache else None)
+            made = make(asked, out, only=only, shard=shard, progress=progress, cache=jobs)
         keep(made)
     click.echo(made)
