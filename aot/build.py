@@ -12,8 +12,9 @@ import torch
 
 from ..formats.shards import Shard
 from . import culprit, embedded, environment, examples, frozen, operators, origin, tensor_check
-from .build_job import BuiltJob, build_job
+from .build_job import BuiltJob, Prepared, prepare, search
 from .candidate import Candidate
+from .compile_beside import compile_beside
 from .dims import Pad
 from .errors import ModelError, OutputError
 from .job_cache import JobCache
@@ -24,7 +25,7 @@ from .plan import Plan
 from .producer import producer
 from .progress import Progress, Watch, silent
 from .report import Report
-from .spec import ON, Call, Spec
+from .spec import MAX_AUTOTUNE, ON, Call, Spec
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -204,14 +205,21 @@ def _build_jobs(
     left: float,
 ) -> list[BuiltJob]:
     """Build the jobs of a plan; `left` seconds are there to search in: each job gets its part of them."""
+
+    def prepared() -> Iterator[Prepared]:
+        for i, job in enumerate(plan.jobs):
+            watch = Watch(progress, job.id, i + 1, len(plan.jobs))
+            yield prepare(spec, placement.on(job.target.device), job, watch)
+
+    if spec.mode != MAX_AUTOTUNE:
+        return list(compile_beside(spec, prepared(), len(plan.jobs), weights, cache))
     built = []
-    for i, job in enumerate(plan.jobs):
-        watch = Watch(progress, job.id, i + 1, len(plan.jobs))
-        module = placement.on(job.target.device)
+    for i, one in enumerate(prepared()):
+        module = placement.on(one.job.target.device)
         inputs = calls_of(spec, plan, module)
         seconds = left / (len(plan.jobs) - i)
-        built.append(build_job(spec, module, job, inputs, weights, cache, watch, seconds))
-        left -= watch.seconds.get("tune", 0.0)
+        built.append(search(spec, module, one, inputs, weights, cache, seconds))
+        left -= one.watch.seconds.get("tune", 0.0)
     return built
 
 

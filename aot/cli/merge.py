@@ -15,7 +15,9 @@ from .outcome import reported
 )
 @options.report
 def merge(parts: tuple[Path, ...], out: Path, report: Path | None) -> None:
-    """Join the PARTs that `tcbuild build --shard i/N` has written, all N of them, into one artifact.
+    """Join the PARTs of a build, all of them, into one artifact.
+
+    They are what `tcbuild build --shard i/N` has written.
 
     The artifact has the bytes that a build in one piece would have. Parts that are missing, there twice,
     or made from other specs, sources, weights or environments are refused by name.
