@@ -18,13 +18,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from ..formats.errors import TcbuildError
-from . import carried, errors, own_process, processors
-from .errors import CompileError
+from . import carried, own_process, processors
+from .errors import CompileError, record_of, recorded
 from .order import Order
 
 TRIES: Final = 3  # processes that a job may cost: the first, and others in its place
@@ -182,14 +182,10 @@ def _ended(code: int | None) -> str:
 def _error(job: str, place: Path) -> TcbuildError | None:
     """Return the error that an order has ended with."""
     try:
-        record: dict[str, Any] = json.loads((place / "failed").read_text(encoding="utf-8"))
+        record: dict[str, str] = json.loads((place / "failed").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    kind = getattr(errors, record.pop("class"), None)
-    if isinstance(kind, type) and issubclass(kind, TcbuildError):
-        error: TcbuildError = kind(record.pop("where"), **record)
-        return error
-    return CompileError(job, found=record["found"], expected="a library")
+    return recorded(record, job)
 
 
 def main() -> int:
@@ -201,12 +197,7 @@ def main() -> int:
         try:
             Order.read(place / "order").run(place / "graph")
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            record = {"class": type(error).__name__, "where": "", "found": text, "expected": ""}
-            if isinstance(error, TcbuildError):
-                record |= {"where": error.where, "found": error.found}
-                record |= {"expected": error.expected, "tip": error.tip}
-            (place / "failed").write_text(json.dumps(record), encoding="utf-8")
+            (place / "failed").write_text(json.dumps(record_of(error)), encoding="utf-8")
         answers.write("done\n")
         answers.flush()
     return 0

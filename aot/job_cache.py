@@ -32,18 +32,24 @@ class JobCache:
 
     Attributes:
         path: of the folder.
+        jobs: of the finished jobs.
         shared: where other machines find the jobs, too, and theirs are found; None for nowhere.
     """
 
-    def __init__(self, path: Path | None = None, shared: SharedCache | None = None) -> None:
-        """Name the folder.
+    def __init__(
+        self,
+        path: Path | None = None,
+        shared: SharedCache | None = None,
+        jobs: Path | None = None,
+    ) -> None:
+        """Name the folder, and where in it the jobs are, if they are to be elsewhere.
 
         Raises:
             ToolError: $TCBUILD_SHARED_CACHE names something that cannot be a shared cache.
         """
         self.path = (path or cache_folder()).resolve()
         self.shared = shared or SharedCache.of_user()
-        self._jobs = self.path / "jobs"
+        self.jobs = jobs or self.path / "jobs"
 
     def get(self, key: str) -> FinishedJob | None:
         """Return a finished job's files, or None; one that is damaged is removed."""
@@ -63,7 +69,7 @@ class JobCache:
             self.shared.put(f"jobs/{key}", pack(record, made.library.files))
 
     def _here(self, key: str) -> FinishedJob | None:
-        job = self._jobs / key
+        job = self.jobs / key
         try:
             record = json.loads((job / "job.json").read_text(encoding="utf-8"))
             files = {name: (job / name).read_bytes() for name in record["files"]}
@@ -80,8 +86,8 @@ class JobCache:
 
     def _keep(self, key: str, made: FinishedJob) -> None:
         """Keep a finished job in the folder: written aside, then renamed into place."""
-        self._jobs.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=self._jobs, prefix=_ASIDE))
+        self.jobs.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=self.jobs, prefix=_ASIDE))
         try:
             self._sweep(aside.stat().st_mtime)
             files = made.library.files
@@ -94,9 +100,9 @@ class JobCache:
             }
             (aside / "job.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
             try:
-                aside.rename(self._jobs / key)
+                aside.rename(self.jobs / key)
             except OSError:
-                if not (self._jobs / key).exists():
+                if not (self.jobs / key).exists():
                     raise  # not the case that another process was first
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -107,7 +113,7 @@ class JobCache:
         Args:
             now: the time by the clock of the file system, which may not be this machine's.
         """
-        for left in self._jobs.glob(f"{_ASIDE}*"):
+        for left in self.jobs.glob(f"{_ASIDE}*"):
             with contextlib.suppress(OSError):  # another build was first
                 if now - left.stat().st_mtime > STALE:
                     shutil.rmtree(left, ignore_errors=True)

@@ -28,7 +28,7 @@ class Order:
         job: what it is for.
         names: the dimension that each symbol of the graph stands for.
         options: of Inductor, beyond those of every build.
-        cache, shared: the job cache that the library is put into.
+        cache, jobs, shared: the job cache that the library is put into.
         imports: the files of the modules that register the graph's operators.
         lock: of measurements on the device.
         settings: of torch, which compiled code depends on.
@@ -38,6 +38,7 @@ class Order:
     names: Mapping[str, str]
     options: Mapping[str, object]
     cache: Path
+    jobs: Path
     shared: str | None
     imports: Mapping[str, str]
     lock: Path
@@ -53,6 +54,7 @@ class Order:
             names=dict(partitioned.names),
             options=dict(candidate.options),
             cache=cache.path,
+            jobs=cache.jobs,
             shared=cache.shared.url if cache.shared is not None else None,
             imports=operators.files(),
             lock=measuring.lock(job.target),
@@ -96,7 +98,8 @@ class Order:
             outputs=None,  # type: ignore[arg-type]
             names=self.names,
         )
-        cache = JobCache(self.cache, SharedCache(self.shared) if self.shared else None)
+        shared = SharedCache(self.shared) if self.shared else None
+        cache = JobCache(self.cache, shared, self.jobs)
         with _alone(self.lock):
             compile_job(self.job, partitioned, tensors, cache, self.options)
 

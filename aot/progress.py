@@ -11,7 +11,8 @@ class Event:
     """One stage of one job began or ended.
 
     Attributes:
-        stage: "capture", "compile" or "tune", "embed", "package" or "verify".
+        stage: "capture", "compile" or "tune", "embed", "package" or "verify"; of a cluster "build", of a
+            part, and "merge".
         job: the identifier of the job; the model's name where the stage is for all.
         index, total: of the job among the stage's jobs, from 1.
         seconds: how long it took; None where it only began.

@@ -155,7 +155,7 @@ def test_a_build_finds_what_another_has_compiled(tmp_path: Path) -> None:
     caches = []
     for name in ("a", "b"):
         cache = JobCache(shared=SharedCache(f"file://{tmp_path}/shared"))
-        cache._jobs = tmp_path / name  # the compiler's driver and headers stay
+        cache.jobs = tmp_path / name  # the compiler's driver and headers stay
         caches.append(cache)
     first = aot.build(models.CONV, tmp_path / "a.tcb", cache=caches[0])
     second = aot.build(models.CONV, tmp_path / "b.tcb", cache=caches[1])
