@@ -4,8 +4,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -21,6 +22,10 @@ from .report import JobReport, Report
 from .tensor_check import TensorCheck
 from .weight_table import WeightTable, place, same
 from .writing import writing
+
+# What a part and the record of its variant both have, and have alike; the rest is by name or number.
+_NAMED: Final = frozenset(["signature", "files", "constants", "state", "reference"])
+_ALIKE: Final = tuple(f.name for f in fields(Part) if f.name not in _NAMED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,26 +263,14 @@ def _part(one: _Given, variant: Variant, weights: WeightTable) -> Part:
         weights={renamed.get(name, name): one.weights[name] for name in stored},
         roles={renamed.get(name, name): record.tensors[name].role for name in stored if record},
     )
+    alike = {name: getattr(variant, name) for name in _ALIKE}
     return Part(
-        id=variant.id,
-        form=variant.form,
+        **alike,
         signature=one.manifest.signatures[variant.signature],
-        bucket=variant.bucket,
-        guards=variant.guards,
-        outputs=variant.outputs,
         files={file: bytes(artifact.read(name)) for file, name in variant.files.items()},
         constants=weights.add(held),
         state=weights.add_state(held),
-        written=variant.written,
-        operators=variant.operators,
-        pad=variant.pad,
-        fill=dict(variant.fill),
         reference=None if variant.reference is None else artifact.text(variant.reference),
-        target=variant.target,
-        device=variant.device,
-        cuda_graph=variant.cuda_graph,
-        options=variant.options,
-        trials=variant.trials,
     )
 
 
