@@ -212,7 +212,7 @@ def _build_jobs(
             yield prepare(spec, placement.on(job.target.device), job, watch)
 
     if spec.mode != MAX_AUTOTUNE:
-        return list(compile_beside(spec, prepared(), len(plan.jobs), weights, cache))
+        return list(compile_beside(spec, prepared(), plan.jobs, weights, cache))
     built = []
     for i, one in enumerate(prepared()):
         module = placement.on(one.job.target.device)

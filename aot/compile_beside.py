@@ -1,9 +1,10 @@
 """The jobs of a plan, captured here one after the other, and compiled beside each other by a crew."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from . import crew
@@ -13,6 +14,7 @@ from .compile import compile_job, key_of
 from .crew import Crew, Done
 from .job_cache import JobCache
 from .order import Order
+from .plan import Job
 from .spec import Spec
 from .weight_table import WeightTable
 
@@ -31,24 +33,32 @@ class _Waiting:
 
 
 def compile_beside(
-    spec: Spec, prepared: Iterator[Prepared], jobs: int, weights: WeightTable, cache: JobCache
+    spec: Spec,
+    prepared: Iterator[Prepared],
+    jobs: Sequence[Job],
+    weights: WeightTable,
+    cache: JobCache,
 ) -> Iterator[BuiltJob]:
     """Compile jobs, as many at once as processors and memory allow; yield them in order.
 
     Args:
         spec: of the model.
         prepared: captures the next job when it is asked for it.
-        jobs: how many there are.
+        jobs: these, at least one.
         weights: of the artifact; gets those that the jobs need.
         cache: of finished jobs.
 
     Raises:
         TcbuildError: of the first job that fails.
     """
-    workers = crew.size(jobs)
+    first = next(prepared)
+    held = 0
+    if any(job.target.device == "cuda" for job in jobs):
+        held = sum(tensor.nbytes for tensor in first.partitioned.weights.values())
+    workers = crew.size(len(jobs), held)
     waiting: deque[_Waiting] = deque()
     with Crew(workers) as hands:
-        for one in prepared:
+        for one in chain([first], prepared):
             candidate = Candidate.of(spec, one.job.target)
             key = key_of(one.job, one.partitioned, one.tensors, candidate.options)
             missing = cache.get(key) is None

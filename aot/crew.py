@@ -29,6 +29,8 @@ from .order import Order
 
 TRIES: Final = 3  # processes that a job may cost: the first, and others in its place
 MEMORY: Final = 1.5e9  # bytes that a compilation needs: torch, a graph, and the C++ compiler
+GPU_SHARE: Final = 0.5  # of what is free on the GPU, for all processes together
+GPU_CONTEXT: Final = 1 << 29  # bytes that a process takes of it by being there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +146,18 @@ class Crew:
         return process
 
 
-def size(jobs: int) -> int:
-    """Return how many processes compile so many jobs: as processors and memory allow, at least 1."""
-    return max(1, min(jobs, processors.count(), int(_free() / MEMORY)))
+def size(jobs: int, on_gpu: int = 0) -> int:
+    """Return how many processes compile so many jobs: as processors and memory allow, at least 1.
+
+    Args:
+        jobs: that there are.
+        on_gpu: bytes of a GPU's memory that each process takes: the weights, by their forms.
+    """
+    most = min(jobs, processors.count(), int(_free() / MEMORY))
+    if on_gpu:
+        free, _ = torch.cuda.mem_get_info()
+        most = min(most, int(GPU_SHARE * free / (on_gpu + GPU_CONTEXT)))
+    return max(1, most)
 
 
 def _free() -> float:
