@@ -7,6 +7,7 @@ half-way, and then the same artifact from a local build with what the search has
 `many`: 10,000 variants in a manifest against 8.
 """
 
+import argparse
 import importlib.util
 import os
 import shutil
@@ -211,18 +212,30 @@ def many(rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    options = measure.options(__doc__, rounds=1)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default="many,buckets,ray", help="what to measure (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="builds of each kind (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there, too")
+    options = parser.parse_args()
+    parts = options.parts.split(",")
+    rows: list[Row] = []
     with measure.own_folder() as folder:
-        rows = many(options.rounds)
-        columns = {"variants": "d", "load s": ".2f", "first us": ".0f", "call us": ".1f"}
-        measure.show("Variants", rows, "many", {**columns, "miss us": ".0f", "memory MB": ".0f"})
-        rows += buckets(folder, options.rounds)
-        seconds = dict.fromkeys(("build s", "capture s", "compile s"), ".1f")
-        sizes = dict.fromkeys(("file MB", "memory MB"), ".1f")
-        measure.show("Buckets", rows, "buckets", {"buckets": "d", **seconds, **sizes})
-        rows += on_ray(folder)
-        ray = {"way": "", "build s": ".1f", "killed": "d", "same": ""}
-        measure.show("Ray, max-autotune, 4 buckets", rows, "ray", ray)
+        if "many" in parts:
+            rows += many(options.rounds)
+            columns = {"variants": "d", "load s": ".2f", "first us": ".0f", "call us": ".1f"}
+            columns |= {"miss us": ".0f", "memory MB": ".0f"}
+            measure.show("Variants", rows, "many", columns)
+        if "buckets" in parts:
+            rows += buckets(folder, options.rounds)
+            seconds = dict.fromkeys(("build s", "capture s", "compile s"), ".1f")
+            sizes = dict.fromkeys(("file MB", "memory MB"), ".1f")
+            measure.show("Buckets", rows, "buckets", {"buckets": "d", **seconds, **sizes})
+        if "ray" in parts:
+            rows += on_ray(folder)
+            ray = {"way": "", "build s": ".1f", "killed": "d", "same": ""}
+            measure.show("Ray, max-autotune, 4 buckets", rows, "ray", ray)
     measure.show("Promises", rows, "promises", measure.PROMISES)
     measure.save(options.json, "farm", rows)
 
