@@ -98,12 +98,14 @@ def buckets(folder: Path, rounds: int) -> list[Row]:
                 "memory MB": measure.median([report["rss"] / MEGA for report in served]),
             }
         )
-    one, many = rows
+    one, several = rows
+    over: Row = {
+        name: several[name] / one[name] for name in one if name not in ("table", "buckets")
+    }
     return [
         *rows,
-        measure.promise("16 buckets over 1: build", 2, many["build s"] / one["build s"], 6),
-        measure.promise("16 buckets over 1: file", 2, many["file MB"] / one["file MB"], 4),
-        measure.promise("16 buckets over 1: memory", 2, many["memory MB"] / one["memory MB"], 1.1),
+        {"table": "ratios", "ratio": "16 buckets over 1", **over},
+        measure.promise("16 buckets over 1: build", 2, over["build s"], 6),
     ]
 
 
@@ -232,6 +234,8 @@ def main() -> None:
             seconds = dict.fromkeys(("build s", "capture s", "compile s"), ".1f")
             sizes = dict.fromkeys(("file MB", "memory MB"), ".1f")
             measure.show("Buckets", rows, "buckets", {"buckets": "d", **seconds, **sizes})
+            ratios = dict.fromkeys([*seconds, *sizes], ".2f")
+            measure.show("Ratios", rows, "ratios", {"ratio": "", **ratios})
         if "ray" in parts:
             rows += on_ray(folder)
             ray = {"way": "", "build s": ".1f", "killed": "d", "same": ""}
