@@ -10,9 +10,13 @@ from typing import Final, ParamSpec, TypeVar
 
 import torch
 
-from . import culprit, embedded, environment, examples, frozen, operators, tensor_check
-from .build_job import BuiltJob, build_job
+from ..formats.shards import Shard
+from . import culprit, embedded, environment, examples, frozen, operators, origin, tensor_check
+from .build_job import BuiltJob, Prepared, prepare, search
+from .build_step import build_step
 from .candidate import Candidate
+from .compile_beside import compile_beside
+from .dims import Pad
 from .errors import ModelError, OutputError
 from .job_cache import JobCache
 from .model_digest import model_digest
@@ -22,7 +26,7 @@ from .plan import Plan
 from .producer import producer
 from .progress import Progress, Watch, silent
 from .report import Report
-from .spec import ON, Call, Spec
+from .spec import MAX_AUTOTUNE, ON, Call, Spec
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -50,10 +54,11 @@ def build(
     out: str | os.PathLike[str],
     *,
     only: Sequence[str] = (),
+    shard: tuple[int, int] | None = None,
     progress: Progress = silent,
     cache: JobCache | None = None,
 ) -> Report:
-    """Build an artifact.
+    """Build an artifact, or one part of it.
 
     A build that is stopped, by whatever, leaves nothing under `out` that was not there before; what it
     has compiled is kept in the job cache, and the next build goes on from there. Builds in several threads
@@ -63,6 +68,7 @@ def build(
         spec: what to build.
         out: path of the `.tcb` file; replaced as a whole when the new one is complete.
         only: patterns of the ids of the jobs to build, as in `Plan.only`; all jobs where left out.
+        shard: which part of these to build, and of how many, from 1: for `merge`, not to be served.
         progress: called with an Event when a stage of a job begins and ends.
         cache: of finished jobs; the user's own where left out.
 
@@ -73,17 +79,19 @@ def build(
     path, cache = Path(out), cache or JobCache()
     if not path.parent.is_dir():
         raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
-    plan = Plan.of(spec).only(only)
+    whole = Plan.of(spec).only(only)
+    plan = whole if shard is None else whole.part(*shard)
     described = environment.describe(*dict.fromkeys(job.target for job in plan.jobs))
     module = make_module(spec)  # after it: a missing compiler is said before anything is traced
     placement = Placement(module)
     weights = WeightTable()
-    built = _build_jobs(spec, plan, placement, weights, cache, progress)
+    minutes = spec.tune.minutes * len(plan.jobs) / len(whole.jobs)
+    built = _build_jobs(spec, plan, placement, weights, cache, progress, minutes * 60)
     parts, notes = [job.part for job in built], []
     watch = Watch(progress, spec.name, 1, 1)
-    if spec.embed_graph:
+    if spec.embed_graph and (shard is None or shard[0] == 1):
         with watch.stage("embed"):
-            for device in dict.fromkeys(job.target.device for job in plan.jobs):
+            for device in dict.fromkeys(job.target.device for job in whole.jobs):
                 graph, note = embedded.embed(spec, placement.on(device), weights, device)
                 parts.extend(graph)
                 notes.extend(note)
@@ -99,6 +107,16 @@ def build(
         frozen=frozen.find(module),
     )
     rows: tuple[Row, ...] = ()
+    record = None
+    if shard is not None:
+        record = Shard(
+            index=shard[0],
+            count=shard[1],
+            jobs=tuple(job.id for job in whole.jobs),
+            origin=origin.digests(spec, module),
+            renamed=weights.renamed(),
+            tied=weights.tied(placement.on(plan.jobs[0].target.device)),
+        )
     with aside(path) as new:
         with watch.stage("package"):
             check, note = tensor_check.compiled(cache)
@@ -108,10 +126,13 @@ def build(
                 write(new)
         if spec.verify:
             candidates = {job.part.id: job.candidate for job in built}
-            rows = _verify(spec, plan, placement, candidates, new, path, cache, watch)
+            rows = _verify(spec, plan, whole, placement, candidates, new, path, cache, watch)
+        if rows or record is not None:
             with writing(path):
-                write(new, checks=checks(rows))
+                write(new, checks=checks(rows), shard=record)
         size = new.stat().st_size
+    if cache.shared is not None:
+        notes.extend(cache.shared.notes)
     return Report(
         artifact=path,
         bytes=size,
@@ -182,22 +203,40 @@ def _build_jobs(
     weights: WeightTable,
     cache: JobCache,
     progress: Progress,
+    left: float,
 ) -> list[BuiltJob]:
-    built = []
-    left = spec.tune.minutes * 60  # to search in; each job gets its part of what is left
-    for i, job in enumerate(plan.jobs):
-        watch = Watch(progress, job.id, i + 1, len(plan.jobs))
-        module = placement.on(job.target.device)
+    """Build the jobs of a plan; `left` seconds are there to search in: each job gets its part of them."""
+
+    watches = {
+        job.id: Watch(progress, job.id, i + 1, len(plan.jobs)) for i, job in enumerate(plan.jobs)
+    }
+    inference = [job for job in plan.jobs if not job.mode.step]
+    built: dict[str, BuiltJob] = {}
+
+    def prepared() -> Iterator[Prepared]:
+        for job in inference:
+            yield prepare(spec, placement.on(job.target.device), job, watches[job.id])
+
+    if spec.mode != MAX_AUTOTUNE and inference:
+        beside = compile_beside(spec, prepared(), inference, weights, cache)
+        built |= {one.part.id: one for one in beside}
+    for i, one in enumerate(prepared() if spec.mode == MAX_AUTOTUNE else ()):
+        module = placement.on(one.job.target.device)
         inputs = calls_of(spec, plan, module)
-        seconds = left / (len(plan.jobs) - i)
-        built.append(build_job(spec, module, job, inputs, weights, cache, watch, seconds))
-        left -= watch.seconds.get("tune", 0.0)
-    return built
+        seconds = left / (len(inference) - i)
+        built[one.job.id] = search(spec, module, one, inputs, weights, cache, seconds)
+        left -= one.watch.seconds.get("tune", 0.0)
+    for job in plan.jobs:
+        if job.mode.step:
+            module = placement.on(job.target.device)
+            built[job.id] = build_step(spec, module, job, weights, cache, watches[job.id])
+    return [built[job.id] for job in plan.jobs]
 
 
 def _verify(
     spec: Spec,
     plan: Plan,
+    whole: Plan,
     placement: Placement,
     candidates: Mapping[str, Candidate],
     new: Path,
@@ -206,6 +245,11 @@ def _verify(
     watch: Watch,
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
+    padded = {
+        name: sorted({job.bucket.fixed()[name] for job in whole.jobs})
+        for name, dim in spec.dims.items()
+        if isinstance(dim, Pad)
+    }
     module = placement.on(plan.jobs[0].target.device)
     calls = calls_of(spec, plan, module)
 
@@ -215,6 +259,7 @@ def _verify(
             module=module,
             inputs=calls,
             tune=tune,
+            padded=padded,
             tolerance=spec.tolerance,
             imports=operators.files(),
             name=path,
@@ -229,7 +274,7 @@ def _verify(
             for job in plan.jobs
             if job.target.device == plan.jobs[0].target.device
         )
-        rule = f"{spec.tolerance} {model_digest(module, made)}"
+        rule = f"{spec.tolerance} {padded or ''}{model_digest(module, made)}"
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         jobs = {job.id: job for job in plan.jobs}

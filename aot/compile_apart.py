@@ -4,45 +4,28 @@ What comes out is in the job cache, under the key that it has in this process, t
 survive the way there gets another key, and is not found.
 """
 
-import contextlib
-import fcntl
 import json
-import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from ..formats.provider import bring_in
-from . import carried, inductor, measuring, operators, own_process, processors
+from . import carried, own_process, processors
 from .candidate import Candidate
-from .compile import compile_job
 from .job_cache import JobCache
+from .order import Order
 from .partition import Partitioned
 from .plan import Job
 
 UNCARRIED: Final = "the graph cannot be carried to another process"
 _POLL: Final = 0.05  # seconds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What a process is to compile, besides the graph."""
-
-    job: Job
-    names: Mapping[str, str]
-    options: Mapping[str, object]
-    cache: Path
-    imports: Mapping[str, str]
-    lock: Path
-    settings: Mapping[str, Any]
 
 
 @dataclass
@@ -91,8 +74,7 @@ def compile_apart(
                     number, candidate = waiting.pop(0)
                     place = folder / str(number)
                     place.mkdir()
-                    order = _order(job, partitioned, candidate, cache)
-                    (place / "order").write_bytes(pickle.dumps(order))
+                    Order.of(job, partitioned, candidate, cache).write(place / "order")
                     running.append(_start(candidate.name, place, workers))
                 for one in [one for one in running if one.process.poll() is not None]:
                     running.remove(one)
@@ -112,66 +94,13 @@ def compile_apart(
 def main(argv: list[str]) -> int:
     """Compile one order; return the exit code."""
     folder = Path(argv[0])
-    order: Order = pickle.loads((folder / "order").read_bytes())
-    _settle(order.settings)
-    bring_in(order.imports)
-    graph, tensors = carried.load(folder.parent / "graph")
-    # Of the rest nothing is read: see compile_job.
-    partitioned = Partitioned(
-        graph=graph,
-        constants={},
-        state=(),
-        written=(),
-        weights={},
-        roles={},
-        operators={},
-        outputs=None,  # type: ignore[arg-type]
-        names=order.names,
-    )
-    with _alone(order.lock):
-        try:
-            compile_job(order.job, partitioned, tensors, JobCache(order.cache), order.options)
-        except Exception as error:
-            (folder / "failed").write_text(json.dumps(str(error).splitlines()[0]), encoding="utf-8")
-            return 1
+    try:
+        Order.read(folder / "order").run(folder.parent / "graph")
+    except Exception as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        (folder / "failed").write_text(json.dumps(first), encoding="utf-8")
+        return 1
     return 0
-
-
-def _order(job: Job, partitioned: Partitioned, candidate: Candidate, cache: JobCache) -> Order:
-    return Order(
-        job=job,
-        names=dict(partitioned.names),
-        options=dict(candidate.options),
-        cache=cache.path,
-        imports=operators.files(),
-        lock=measuring.lock(job.target),
-        settings={
-            "dtype": torch.get_default_dtype(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "precision": torch.get_float32_matmul_precision(),
-        },
-    )
-
-
-def _settle(settings: Mapping[str, Any]) -> None:
-    """Set in this process what compiled code depends on."""
-    torch.set_default_dtype(settings["dtype"])
-    torch.use_deterministic_algorithms(settings["deterministic"])
-    torch.set_float32_matmul_precision(settings["precision"])
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let the compiler measure kernels on a GPU only while no other process of a build measures."""
-
-    @contextlib.contextmanager
-    def lock() -> Iterator[None]:
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    with inductor.measuring(lock):
-        yield
 
 
 def _start(name: str, folder: Path, workers: int) -> _Running:

@@ -65,6 +65,50 @@ class ToolError(TcbuildError):
     default_tip = "tcbuild doctor checks all of it, and says what to type"
 
 
+class MergeError(TcbuildError):
+    """The parts of a build do not fit together."""
+
+    exit_code = 27
+    problem = "the parts do not make one artifact"
+    default_tip = "build each part of the same plan: tcbuild build SPEC --shard i/N -o PART"
+
+
+class ClusterError(TcbuildError):
+    """A cluster has lost a part of a build too often, or cannot do it."""
+
+    exit_code = 28
+    problem = "the cluster did not build a part"
+    default_tip = (
+        "see the cluster's own log; tcbuild build SPEC --executor local builds on this machine"
+    )
+
+
+def record_of(error: Exception) -> dict[str, str]:
+    """Return an error as another process may read it."""
+    record = {"class": type(error).__name__, "where": "", "expected": ""}
+    record["found"] = f"{type(error).__name__}: {error}"
+    if isinstance(error, TcbuildError):
+        record |= {"where": error.where, "found": error.found}
+        record |= {"expected": error.expected, "tip": error.tip}
+    return record
+
+
+def recorded(record: Mapping[str, str], where: str) -> TcbuildError:
+    """Return an error of the builder's own as another process recorded it.
+
+    Args:
+        record: what `record_of` gave.
+        where: what it is about, where it was no error of ours.
+    """
+    kind = globals().get(record["class"])
+    if isinstance(kind, type) and issubclass(kind, TcbuildError) and "tip" in record:
+        error: TcbuildError = kind(
+            record["where"], found=record["found"], expected=record["expected"], tip=record["tip"]
+        )
+        return error
+    return CompileError(where, found=record["found"], expected="a library")
+
+
 def relayed(record: Mapping[str, Any]) -> TcbuildError:
     """Return an error of the process that answers calls, as it recorded it.
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from ..formats.cache import cache_folder
+from ..formats.text import is_file_name
 from .inductor import LibraryFiles
+from .shared_cache import SharedCache, pack, unpack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +28,48 @@ STALE: Final = 24 * 3600.0  # seconds: what has been written aside for longer, n
 
 
 class JobCache:
-    """A folder with one folder for each finished job: its files, and `job.json` with their digests."""
+    """A folder with one folder for each finished job: its files, and `job.json` with their digests.
 
-    def __init__(self, path: Path | None = None) -> None:
+    Attributes:
+        path: of the folder.
+        jobs: of the finished jobs.
+        shared: where other machines find the jobs, too, and theirs are found; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        shared: SharedCache | None = None,
+        jobs: Path | None = None,
+    ) -> None:
+        """Name the folder, and where in it the jobs are, if they are to be elsewhere.
+
+        Raises:
+            ToolError: $TCBUILD_SHARED_CACHE names something that cannot be a shared cache.
+        """
         self.path = (path or cache_folder()).resolve()
-        self._jobs = self.path / "jobs"
+        self.shared = shared or SharedCache.of_user()
+        self.jobs = jobs or self.path / "jobs"
 
     def get(self, key: str) -> FinishedJob | None:
         """Return a finished job's files, or None; one that is damaged is removed."""
-        job = self._jobs / key
+        found = self._here(key)
+        if found is None and self.shared is not None:
+            found = _read(self.shared, key)
+            if found is not None:
+                self._keep(key, found)
+        return found
+
+    def put(self, key: str, made: FinishedJob) -> None:
+        """Keep a finished job."""
+        self._keep(key, made)
+        if self.shared is not None:
+            record = {"constants": list(made.library.constants), "relations": list(made.relations)}
+            record["key"] = [key]
+            self.shared.put(f"jobs/{key}", pack(record, made.library.files))
+
+    def _here(self, key: str) -> FinishedJob | None:
+        job = self.jobs / key
         try:
             record = json.loads((job / "job.json").read_text(encoding="utf-8"))
             files = {name: (job / name).read_bytes() for name in record["files"]}
@@ -49,10 +84,10 @@ class JobCache:
             job.unlink(missing_ok=True)
         return None
 
-    def put(self, key: str, made: FinishedJob) -> None:
-        """Keep a finished job: written aside, then renamed into place."""
-        self._jobs.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=self._jobs, prefix=_ASIDE))
+    def _keep(self, key: str, made: FinishedJob) -> None:
+        """Keep a finished job in the folder: written aside, then renamed into place."""
+        self.jobs.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=self.jobs, prefix=_ASIDE))
         try:
             self._sweep(aside.stat().st_mtime)
             files = made.library.files
@@ -65,9 +100,9 @@ class JobCache:
             }
             (aside / "job.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
             try:
-                aside.rename(self._jobs / key)
+                aside.rename(self.jobs / key)
             except OSError:
-                if not (self._jobs / key).exists():
+                if not (self.jobs / key).exists():
                     raise  # not the case that another process was first
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -78,10 +113,29 @@ class JobCache:
         Args:
             now: the time by the clock of the file system, which may not be this machine's.
         """
-        for left in self._jobs.glob(f"{_ASIDE}*"):
+        for left in self.jobs.glob(f"{_ASIDE}*"):
             with contextlib.suppress(OSError):  # another build was first
                 if now - left.stat().st_mtime > STALE:
                     shutil.rmtree(left, ignore_errors=True)
+
+
+def _read(shared: SharedCache, key: str) -> FinishedJob | None:
+    """Return what others have finished; an entry of something else is told, and not used."""
+    name = f"jobs/{key}"
+    body = shared.get(name)
+    if body is None:
+        return None
+    try:
+        record, files = unpack(body)
+        if record["key"] != [key] or not all(map(is_file_name, files)) or "job.json" in files:
+            raise ValueError(record["key"])
+        library = LibraryFiles(files=files, constants=tuple(record["constants"]))
+        return FinishedJob(library=library, relations=tuple(record["relations"]))
+    except (ValueError, KeyError, TypeError) as error:
+        shared.notes.append(
+            f"{shared.url}/{name}: not used: found the entry of something else: {error}"
+        )
+        return None
 
 
 def _digest(data: bytes) -> str:

@@ -14,6 +14,7 @@ from ..formats.extension import Extension
 from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
+from ..formats.shards import FEATURE, Shard
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.step import Step
 from ..formats.target import Target
@@ -73,6 +74,7 @@ def package(
     frozen: dict[str, str],
     tensor_check: TensorCheck | None = None,
     checks: tuple[Check, ...] = (),
+    shard: Shard | None = None,
 ) -> None:
     """Write an artifact to `path`, which is not its final name: see `aside`."""
     contents: dict[str, Content] = {}
@@ -101,6 +103,8 @@ def package(
         checks=checks,
         model=source,
         tensor_check=extension,
+        requires=() if shard is None else (FEATURE,),
+        shard=shard,
     )
     if manifest.weights is not None:
         contents[WEIGHTS] = Content(name=WEIGHTS, parts=weights.section(), encoding=RAW)

@@ -108,6 +108,32 @@ class Plan:
         )
         return replace(self, jobs=tuple(chosen)) if patterns else self
 
+    def part(self, index: int, count: int) -> "Plan":
+        """Return one of `count` parts of the plan: every count-th job, from the index-th on.
+
+        Neighbours are of like sizes, so that all parts have like work.
+
+        Args:
+            index: from 1.
+            count: of parts.
+
+        Raises:
+            NoJobError: there are fewer jobs than parts.
+            ValueError: there is no such part.
+        """
+        if not 1 <= index <= count:
+            message = f"part {index} of {count}: expected 1 to {count}"
+            raise ValueError(message)
+        if count > len(self.jobs):
+            expected = f"at most {len(self.jobs)}, one for each job"
+            raise NoJobError(
+                self.name,
+                found=f"{count} parts",
+                expected=expected,
+                tip="ask for fewer shards; tcbuild plan SPEC prints the id of every job",
+            )
+        return replace(self, jobs=self.jobs[index - 1 :: count])
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.jobs)} job{'s' if len(self.jobs) != 1 else ''}"]
         return "\n".join([*lines, *(f"  {job.id}" for job in self.jobs)])

@@ -8,8 +8,18 @@ from typing import Final
 _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
+VARIABLE: Final = "TCBUILD_PROCESSORS"
+
+
 def count() -> int:
-    """Return the number that are left by the affinity and, in a container, by its quota; at least 1."""
+    """Return the number that are left by the affinity, in a container by its quota, and by
+    $TCBUILD_PROCESSORS; at least 1.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    return max(1, min(_usable(), int(asked))) if asked.isdecimal() else _usable()
+
+
+def _usable() -> int:
     try:
         usable = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system

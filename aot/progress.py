@@ -11,7 +11,8 @@ class Event:
     """One stage of one job began or ended.
 
     Attributes:
-        stage: "capture", "compile" or "tune", "embed", "package" or "verify".
+        stage: "capture", "compile" or "tune", "embed", "package" or "verify"; of a cluster "build", of a
+            part, and "merge".
         job: the identifier of the job; the model's name where the stage is for all.
         index, total: of the job among the stage's jobs, from 1.
         seconds: how long it took; None where it only began.
@@ -44,13 +45,21 @@ class Watch:
     @contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
         """Tell that a stage begins and, if the block ends well, that it has ended."""
-        job, index, total = self._job
-        self._progress(Event(stage=name, job=job, index=index, total=total))
+        self.begin(name)
         said: list[str] = []
         began = time.perf_counter()
         yield said
-        took = self.seconds[name] = time.perf_counter() - began
-        detail = " ".join(filter(None, said))
+        self.end(name, time.perf_counter() - began, " ".join(filter(None, said)))
+
+    def begin(self, name: str) -> None:
+        """Tell that a stage begins, which goes on beside those of other jobs."""
+        job, index, total = self._job
+        self._progress(Event(stage=name, job=job, index=index, total=total))
+
+    def end(self, name: str, seconds: float, detail: str = "") -> None:
+        """Tell that a stage has ended."""
+        self.seconds[name] = seconds
+        job, index, total = self._job
         self._progress(
-            Event(stage=name, job=job, index=index, total=total, seconds=took, detail=detail)
+            Event(stage=name, job=job, index=index, total=total, seconds=seconds, detail=detail)
         )

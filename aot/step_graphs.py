@@ -66,6 +66,16 @@ class StepGraphs:
     operators: Mapping[str, Provider]
     cuts: Mapping[str, Cut]
 
+    @property
+    def constants(self) -> Mapping[str, str]:
+        """The forward's constants."""
+        return self.forward.constants
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """No weights are written to in place: what is written is a value of the step."""
+        return ()
+
 
 def step_graphs(captured: Captured, names: Names, training: Training, where: str) -> StepGraphs:
     """Cut a captured call into forward and backward.

@@ -45,7 +45,8 @@ def step_part(
         training=captured.training,
         trained=graphs.step.trained,
     )
-    constants, step = weights.add_step(graphs)
+    constants = weights.add(graphs)
+    step = weights.add_step(graphs, graphs.step)
     files = {**ahead, BACKWARD: behind["model.so"]}
     if "model.json" in behind:
         files["backward.json"] = behind["model.json"]

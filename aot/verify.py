@@ -61,6 +61,7 @@ def verify(
     imports: Mapping[str, str] | None = None,
     name: object = None,
     at: Mapping[str, int] | None = None,
+    padded: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -76,6 +77,8 @@ def verify(
         name: what messages call the artifact; `path` where left out.
         at: check at these sizes alone, on the calls that `inputs` makes but against the graph that each
             variant was compiled from.
+        padded: all sizes that calls are padded up to, by dimension; those of the artifact's own variants
+            where left out.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -88,7 +91,7 @@ def verify(
     with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
         artifact.check()
         folder = Path(made)
-        requests = list(_requests(artifact.manifest, tune or {}, at))
+        requests = list(_requests(artifact.manifest, tune or {}, at, padded))
         placement = Placement(module) if module is not None else None
         calls = [
             _save_inputs(module, request, inputs, folder) if module and inputs else None
@@ -122,9 +125,8 @@ def _steps(
     tolerance: float,
 ) -> Iterator[Row]:
     """Check the training steps: against the model, as there is no graph of eager's gradients."""
-    variants = artifact.manifest.variants
     check = StepCheck(
-        artifact.manifest, placement, inputs, lambda variant: _sizes(variant, variants, tune)
+        artifact.manifest, placement, inputs, lambda variant: _sizes(variant, {}, tune)
     )
     if not check:
         return
@@ -210,11 +212,18 @@ def refuse(
 
 
 def _requests(
-    manifest: Manifest, tune: Mapping[str, int], at: Mapping[str, int] | None
+    manifest: Manifest,
+    tune: Mapping[str, int],
+    at: Mapping[str, int] | None,
+    padded: Mapping[str, Sequence[int]] | None,
 ) -> Iterator[dict[str, Any]]:
+    steps = dict(padded or {})
+    for variant in manifest.variants if padded is None else ():
+        for name in variant.pad:
+            steps[name] = [*steps.get(name, ()), variant.bucket.fixed()[name]]
     for variant in manifest.variants:
         if variant.form == LIBRARY:
-            chosen = [at] if at is not None else _sizes(variant, manifest.variants, tune)
+            chosen = [at] if at is not None else _sizes(variant, steps, tune)
             for number, dims in enumerate(chosen):
                 yield {
                     "id": f"{manifest.variants.index(variant)}-{'-'.join(map(str, dims.values()))}",
@@ -227,14 +236,14 @@ def _requests(
 
 
 def _sizes(
-    variant: Variant, others: Sequence[Variant], tune: Mapping[str, int]
+    variant: Variant, steps: Mapping[str, Sequence[int]], tune: Mapping[str, int]
 ) -> list[dict[str, int]]:
     """Return the sizes to check a variant at: both ends of each range, and the tuning size.
 
     For a dimension that is padded, the bucket's size, one less, and the smallest that no smaller
     bucket serves; all combinations of these.
     """
-    padded = itertools.product(*(_padded(variant, others, name) for name in variant.pad))
+    padded = itertools.product(*(_padded(variant, steps[name], name) for name in variant.pad))
     chosen: list[dict[str, int]] = []
     for sizes, pick in itertools.product(list(padded), (_low, _tuned(tune), _high)):
         ranges = variant.bucket.ranges().items()
@@ -245,10 +254,9 @@ def _sizes(
     return chosen
 
 
-def _padded(variant: Variant, others: Sequence[Variant], name: str) -> list[int]:
+def _padded(variant: Variant, steps: Sequence[int], name: str) -> list[int]:
     size = variant.bucket.fixed()[name]
-    smaller = [o.bucket.fixed()[name] for o in others if name in o.pad]
-    below = max((other for other in smaller if other < size), default=variant.pad[name] - 1)
+    below = max((other for other in steps if other < size), default=variant.pad[name] - 1)
     return sorted({below + 1, max(below + 1, size - 1), size})
 
 

@@ -1,7 +1,9 @@
 """The weights of all variants: each stored once, tied ones under one name."""
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 
@@ -10,10 +12,36 @@ from ..formats.manifest import Weight, Weights
 from ..formats.safetensors_header import ITEM_SIZES, write_header
 from ..formats.step import Step
 from . import structure
-from .partition import Partitioned
-from .step_graphs import StepGraphs
 
 ALIGN = 64  # of the first tensor's bytes, and of all whose size is a multiple of it
+
+
+class Weighted(Protocol):
+    """What has weights of the model.
+
+    Attributes:
+        weights: by name, dense.
+        roles: what each of them is in the model: "parameter", "buffer" or "constant".
+    """
+
+    @property
+    def weights(self) -> Mapping[str, torch.Tensor]: ...
+    @property
+    def roles(self) -> Mapping[str, str]: ...
+
+
+class Held(Weighted, Protocol):
+    """What a variant holds of the model.
+
+    Attributes:
+        constants: the weight in each slot, by its name in the model.
+        state: the buffers that it writes to, by name.
+    """
+
+    @property
+    def constants(self) -> Mapping[str, str]: ...
+    @property
+    def state(self) -> tuple[str, ...]: ...
 
 
 class WeightTable:
@@ -22,8 +50,9 @@ class WeightTable:
     def __init__(self) -> None:
         self._tensors: dict[str, torch.Tensor] = {}
         self._roles: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
 
-    def add(self, part: Partitioned) -> dict[str, str]:
+    def add(self, part: Held) -> dict[str, str]:
         """Add a variant's weights; return its constants with the names that they are stored under.
 
         Two variants may have different tensors under one name (a constant that was computed while
@@ -31,35 +60,52 @@ class WeightTable:
         """
         return {slot: self._name(name, part) for slot, name in part.constants.items()}
 
-    def add_state(self, part: Partitioned) -> tuple[str, ...]:
+    def add_state(self, part: Held) -> tuple[str, ...]:
         """Add the buffers that a variant writes to; return the names that they are stored under."""
         return tuple(self._name(name, part) for name in part.state)
 
-    def add_step(self, part: StepGraphs) -> tuple[dict[str, str], Step]:
-        """Add what a training step takes and holds.
-
-        Returns:
-            The forward's constants with the names that they are stored under, and the step with those.
-        """
-        stored = {name: self._name(name, part) for name in part.weights}
-        constants, behind = (
-            {slot: stored[name] for slot, name in half.constants.items()}
-            for half in (part.forward, part.backward)
+    def add_step(self, part: Weighted, step: Step) -> Step:
+        """Add what a training step takes and its backward holds; return it with the names of these."""
+        constants = step.backward_constants.items()
+        return replace(
+            step,
+            weights=tuple(self._name(name, part) for name in step.weights),
+            backward_constants={slot: self._name(name, part) for slot, name in constants},
         )
-        taken = tuple(stored[name] for name in part.step.weights)
-        return constants, replace(part.step, weights=taken, backward_constants=behind)
 
     def tie(self, module: torch.nn.Module) -> None:
         """Add every other name under which the model has a parameter that is there.
 
         Tracing keeps one of its names, and a checkpoint may have only another.
         """
-        names = {_place(t): name for name, t in self._tensors.items() if t.numel()}
+        names = {place(t): name for name, t in self._tensors.items() if t.numel()}
         for name, parameter in module.named_parameters(remove_duplicate=False):
-            known = names.get(_place(structure.dense(parameter.detach())))
+            known = names.get(place(structure.dense(parameter.detach())))
             if known is not None and name not in self._tensors:
                 self._tensors[name] = self._tensors[known]
                 self._roles[name] = self._roles[known]
+
+    def renamed(self) -> dict[str, str]:
+        """Return the model's own name for each weight that is stored under another."""
+        return dict(self._renamed)
+
+    def tied(self, module: torch.nn.Module) -> dict[str, str]:
+        """Return, for each weight that the model has under several names, the first of these."""
+        named: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+        named |= dict(module.named_buffers(remove_duplicate=False))
+        first: dict[object, str] = {}
+        several = set()
+        for name in sorted(named):
+            where = place(structure.dense(named[name].detach()))
+            if first.setdefault(where, name) != name:
+                several.add(where)
+        places = {name: place(tensor) for name, tensor in self._tensors.items() if tensor.numel()}
+        return {name: first[where] for name, where in places.items() if where in several}
+
+    def add_name(self, name: str, tensor: torch.Tensor, role: str) -> None:
+        """Add a name for a tensor that is there under another; nothing where the name is taken."""
+        self._tensors.setdefault(name, tensor)
+        self._roles.setdefault(name, role)
 
     def record(self, section: str) -> Weights | None:
         """Return the manifest's record of the weights; None where there are none."""
@@ -96,13 +142,15 @@ class WeightTable:
         aliases = self._aliases()
         return sum(t.nbytes for name, t in self._tensors.items() if name not in aliases)
 
-    def _name(self, name: str, part: Partitioned | StepGraphs) -> str:
+    def _name(self, name: str, part: Weighted) -> str:
         tensor = part.weights[name]
         unique, number = name, 2
-        while unique in self._tensors and not _same(self._tensors[unique], tensor):
+        while unique in self._tensors and not same(self._tensors[unique], tensor):
             unique, number = f"{name}#{number}", number + 1
         self._tensors.setdefault(unique, tensor)
         self._roles.setdefault(unique, part.roles[name] if unique == name else "constant")
+        if unique != name:
+            self._renamed[unique] = name
         return unique
 
     def _aliases(self) -> dict[str, str]:
@@ -110,7 +158,7 @@ class WeightTable:
         aliases = {}
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
-            key = _place(tensor)
+            key = place(tensor)
             if tensor.numel() and first.setdefault(key, name) != name:
                 aliases[name] = first[key]
         return aliases
@@ -125,7 +173,7 @@ def _weight(tensor: torch.Tensor, role: str) -> Weight:
     )
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.stride() != other.stride():
         return False
     if one.device == other.device:
@@ -133,7 +181,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.cpu(), other.cpu())
 
 
-def _place(tensor: torch.Tensor) -> object:
+def place(tensor: torch.Tensor) -> object:
     """Return what two tensors have in common that are one and the same."""
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 

@@ -27,6 +27,7 @@ from .errors import (
 from .manifest import Manifest
 from .safetensors_header import read_header
 from .section import PAGE, RAW, ZSTD, Section
+from .strict_json import show
 from .version import CURRENT, OLDEST
 
 MAGIC: Final = b"\x89TCB\r\n\x1a\n"
@@ -83,9 +84,24 @@ class Artifact:
             self.manifest = Manifest.from_bytes(body, where)
             self.data = _align(self._end, PAGE)
             sections.check_table(self.manifest.sections, length - self.data, where)
+            self._sections = {section.name: section for section in self.manifest.sections}
         except BaseException:
             self.close()
             raise
+
+    def section(self, name: str) -> Section:
+        """Return the record of a section.
+
+        Raises:
+            SectionError: there is no such section.
+        """
+        try:
+            return self._sections[name]
+        except KeyError:
+            where = f"{self.path}: sections"
+            raise SectionError(
+                where, found=f"none named {show(name)}", expected="its name"
+            ) from None
 
     def stored(self, name: str) -> memoryview:
         """Return the stored bytes of a section, as a view of the mapped file.
@@ -191,10 +207,7 @@ class Artifact:
         if self._file.closed:
             message = f"{self.path} is closed"
             raise ValueError(message)
-        try:
-            return self.manifest.section(name)
-        except SectionError as error:
-            raise error.at(self.path) from None
+        return self.section(name)
 
 
 def write(path: str | os.PathLike[str], manifest: Manifest, contents: Sequence[Content]) -> None:

@@ -8,7 +8,7 @@ here, so that building, serving and inspecting agree.
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import ManifestError, UnknownFeatureError
 from .expression import evaluate
@@ -30,6 +30,10 @@ class Guard:
         expected: what the fact must be; its form depends on the fact.
         axis: of the input, where the fact is "size".
     """
+
+    shared: ClassVar[bool] = (
+        True  # see record.py: most variants have most of their guards in common
+    )
 
     subject: str
     fact: str

@@ -1,14 +1,18 @@
 """The artifact's table of contents."""
 
-from collections.abc import Collection
+import gc
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from . import extension, signature_check, strict_json, variant_check, weights
+from . import extension, shards, signature_check, strict_json, variant_check, weights
 from .errors import FormatError, ManifestError, SectionError, TooLargeError, UnknownFeatureError
 from .extension import Extension
 from .record import decode, encode
 from .section import RAW, Section
+from .shards import Shard
 from .signature import Signature
 from .strict_json import show
 from .text import is_label
@@ -21,6 +25,7 @@ __all__ = ["Manifest", "Weight", "Weights", "check"]
 MAX_SECTIONS: Final = 1 << 18
 MAX_VARIANTS: Final = 1 << 16
 MAX_WEIGHTS: Final = 1 << 20
+LARGE: Final = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +69,7 @@ class Manifest:
         model: where the model came from, as the spec says it.
         tensor_check: compiled code that recognises a call like one that was accepted before; None
             where there is none.
+        shard: which part of a build on several machines this is; None for a whole artifact.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Manifest:
     checks: tuple[Check, ...] = ()
     model: str = ""
     tensor_check: Extension | None = None
+    shard: Shard | None = None
 
     def section(self, name: str) -> Section:
         """Return the section of that name.
@@ -113,17 +120,32 @@ class Manifest:
             TooLargeError: it has more parts than a limit allows.
             SectionError: the weights are not in a raw section.
         """
-        try:
-            value = strict_json.read(data)
-        except ValueError as error:
-            raise ManifestError(where, found=str(error), expected="strict JSON in UTF-8") from None
-        try:
-            _check_features(value)
-            manifest = decode(cls, value, "manifest")
-        except FormatError as error:
-            raise error.at(where) from None
-        check(manifest, where)
+        with _uncollected(len(data)):
+            try:
+                value = strict_json.read(data)
+            except ValueError as error:
+                expected = "strict JSON in UTF-8"
+                raise ManifestError(where, found=str(error), expected=expected) from None
+            try:
+                _check_features(value)
+                manifest = decode(cls, value, "manifest")
+            except FormatError as error:
+                raise error.at(where) from None
+            check(manifest, where)
         return manifest
+
+
+@contextmanager
+def _uncollected(size: int) -> Iterator[None]:
+    """Let the garbage collector rest while a large manifest is read: all of it is new, none is garbage."""
+    rest = size > LARGE and gc.isenabled()
+    if rest:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if rest:
+            gc.enable()
 
 
 def check(manifest: Manifest, where: str) -> None:
@@ -146,16 +168,19 @@ def check(manifest: Manifest, where: str) -> None:
         _check_weights(manifest, manifest.weights, sections, f"{where}: weights")
     if manifest.tensor_check is not None:
         extension.check(manifest.tensor_check, sections, f"{where}: tensor_check")
+    if manifest.shard is not None:
+        _check_shard(manifest, manifest.shard, f"{where}: shard")
     for i, signature in enumerate(manifest.signatures):
         signature_check.check(signature, f"{where}: signatures[{i}]")
     tensors = manifest.weights.tensors if manifest.weights is not None else {}
+    abouts = [variant_check.About(signature) for signature in manifest.signatures]
     for variant in manifest.variants:
         place = f"{where}: variant {show(variant.id)}"
         if not 0 <= variant.signature < len(manifest.signatures):
             found = f"signature {variant.signature}"
             expected = f"one of {len(manifest.signatures)}"
             raise ManifestError(place, found=found, expected=expected)
-        variant_check.check(variant, manifest.signatures[variant.signature], place)
+        variant_check.check(variant, abouts[variant.signature], place)
         for name in (*variant.files.values(), *filter(None, [variant.reference])):
             _known("section", name, sections, place)
         names = [*variant.constants.values(), *variant.state]
@@ -172,6 +197,13 @@ def _check_features(value: Any) -> None:
         found = f"requires {show(unknown)}"
         expected = f"some of {sorted(FEATURES)}"
         raise UnknownFeatureError("manifest", found=found, expected=expected)
+
+
+def _check_shard(manifest: Manifest, record: Shard, where: str) -> None:
+    shards.check(record, manifest.variants, where)
+    if shards.FEATURE not in manifest.requires:
+        expected = f"{shards.FEATURE!r} among requires"
+        raise ManifestError(where, found=show(list(manifest.requires)), expected=expected)
 
 
 def _check_weights(
@@ -196,7 +228,7 @@ def _known(kind: str, name: str, names: Collection[str], where: str) -> None:
 
 def _once(names: list[str], where: str) -> None:
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ManifestError(where, found=f"{show(twice)} twice", expected="unique names")
 
 

@@ -14,6 +14,9 @@ T = TypeVar("T")
 # A union of records is told apart by a field of this name, a ClassVar on each of its members.
 TAG: Final = "kind"
 
+# A class with a ClassVar of this name that is true: equal records of it are read once, and are one object.
+SHARED: Final = "shared"
+
 MAX_DEPTH: Final = 64  # records inside records
 
 
@@ -42,59 +45,86 @@ def decode(kind: type[T], data: object, where: str) -> T:
         ManifestError: a field is missing or has another type; the message has its path.
         TooLargeError: records are nested deeper than MAX_DEPTH.
     """
-    return typing.cast(T, _decode(kind, data, where, 0))
+    return typing.cast(T, _Reader().read(kind, data, where, 0))
 
 
-def _decode(kind: Any, data: object, where: str, depth: int) -> Any:
-    if kind is Any or type(data) is kind:
-        return data
-    origin = typing.get_origin(kind)
-    if origin is typing.Union or origin is types.UnionType:
-        return _decode_union(typing.get_args(kind), data, where, depth)
-    if origin is tuple:
-        inner = typing.get_args(kind)[0]
-        items = _require(list, data, where, "a list")
-        return tuple(_decode(inner, item, f"{where}[{i}]", depth) for i, item in enumerate(items))
-    if origin is dict:
-        inner = typing.get_args(kind)[1]
-        pairs = _require(dict, data, where, "an object").items()
-        return {k: _decode(inner, item, f"{where}[{k[:80]!r}]", depth) for k, item in pairs}
-    if dataclasses.is_dataclass(kind):
-        return _decode_record(typing.cast("type[Any]", kind), data, where, depth + 1)
-    return _require(kind, data, where, _name(kind))
+def _words(place: Any) -> str:
+    """Return in words where something is: a text, or a pair of such a place and a field, index or key."""
+    steps = []
+    while isinstance(place, tuple):
+        place, step = place
+        if isinstance(step, tuple):
+            steps.append(f"[{step[0][:80]!r}]")
+        else:
+            steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join([place, *reversed(steps)])
 
 
-def _decode_union(kinds: tuple[Any, ...], data: object, where: str, depth: int) -> Any:
-    tag = data.get(TAG) if isinstance(data, dict) else None
-    for kind in kinds:
-        if dataclasses.is_dataclass(kind):
-            if isinstance(data, dict) and tag == getattr(kind, TAG, None):
-                return _decode(kind, data, where, depth)
-        elif type(data) is (typing.get_origin(kind) or kind):
-            return _decode(kind, data, where, depth)
-    found = show(data) if tag is None else f"an object of kind {show(tag)}"
-    raise ManifestError(where, found=found, expected=" or ".join(map(_name, kinds)))
+class _Reader:
+    """One reading; keeps the records that are shared."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[type[Any], str], Any] = {}
+
+    def read(self, kind: Any, data: object, where: Any, depth: int) -> Any:
+        """Return `data` as a value of the type `kind`."""
+        if kind is Any or type(data) is kind:
+            return data
+        match _shape(kind):
+            case "union", kinds:
+                return self._union(kinds, data, where, depth)
+            case "list", inner:
+                items = _require(list, data, where, "a list")
+                return tuple(
+                    [self.read(inner, item, (where, i), depth) for i, item in enumerate(items)]
+                )
+            case "object", inner:
+                pairs = _require(dict, data, where, "an object").items()
+                return {k: self.read(inner, item, (where, (k,)), depth) for k, item in pairs}
+            case "record", _:
+                return self._record(kind, data, where, depth + 1)
+        return _require(kind, data, where, _name(kind))
+
+    def _union(self, kinds: tuple[Any, ...], data: object, where: Any, depth: int) -> Any:
+        tag = data.get(TAG) if isinstance(data, dict) else None
+        for kind in kinds:
+            if _shape(kind)[0] == "record":
+                if isinstance(data, dict) and tag == getattr(kind, TAG, None):
+                    return self.read(kind, data, where, depth)
+            elif type(data) is (typing.get_origin(kind) or kind):
+                return self.read(kind, data, where, depth)
+        found = show(data) if tag is None else f"an object of kind {show(tag)}"
+        raise ManifestError(_words(where), found=found, expected=" or ".join(map(_name, kinds)))
+
+    def _record(self, kind: type[Any], data: object, where: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            expected = f"at most {MAX_DEPTH}"
+            raise TooLargeError(
+                _words(where), found=f"{depth} records inside each other", expected=expected
+            )
+        given = _require(dict, data, where, f"an object ({kind.__name__})")
+        if not getattr(kind, SHARED, False):
+            return self._fields(kind, given, where, depth)
+        key = kind, repr(given)
+        if key not in self._shared:
+            self._shared[key] = self._fields(kind, given, where, depth)
+        return self._shared[key]
+
+    def _fields(self, kind: type[Any], given: dict[str, Any], where: Any, depth: int) -> Any:
+        values = {}
+        for name, hint, required in _fields(typing.cast("typing.Hashable", kind)):
+            if name in given:
+                values[name] = self.read(hint, given[name], (where, name), depth)
+            elif required:
+                found = f"no field {name!r}"
+                raise ManifestError(_words(where), found=found, expected=f"{kind.__name__}.{name}")
+        return kind(**values)
 
 
-def _decode_record(kind: type[Any], data: object, where: str, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        expected = f"at most {MAX_DEPTH}"
-        raise TooLargeError(where, found=f"{depth} records inside each other", expected=expected)
-    given = _require(dict, data, where, f"an object ({kind.__name__})")
-    values = {}
-    for name, hint, required in _fields(typing.cast("typing.Hashable", kind)):
-        if name in given:
-            values[name] = _decode(hint, given[name], f"{where}.{name}", depth)
-        elif required:
-            found = f"no field {name!r}"
-            raise ManifestError(where, found=found, expected=f"{kind.__name__}.{name}")
-    return kind(**values)
-
-
-def _require(kind: type[T], data: object, where: str, expected: str) -> T:
+def _require(kind: type[T], data: object, where: Any, expected: str) -> T:
     # bool is an int to Python and never one to us.
     if type(data) is not kind:
-        raise ManifestError(where, found=show(data), expected=expected)
+        raise ManifestError(_words(where), found=show(data), expected=expected)
     return data
 
 
@@ -107,6 +137,19 @@ def _default(field: "dataclasses.Field[Any]") -> object:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
+
+
+@functools.cache
+def _shape(kind: Any) -> tuple[str, Any]:
+    """Return what JSON a type other than a plain one has, and of what."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Union or origin is types.UnionType:
+        return "union", typing.get_args(kind)
+    if origin is tuple:
+        return "list", typing.get_args(kind)[0]
+    if origin is dict:
+        return "object", typing.get_args(kind)[1]
+    return ("record" if dataclasses.is_dataclass(kind) else "plain"), None
 
 
 @functools.cache

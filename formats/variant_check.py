@@ -38,7 +38,44 @@ REQUIRED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 }
 
 
-def check(variant: Variant, signature: Signature, where: str) -> None:
+class About:
+    """What the variants of one signature are held against; a guard that many of them share, once.
+
+    Attributes:
+        signature: what they take.
+        leaves: its inputs by path.
+        dims: the names of its dimensions.
+        inputs: how many tensors there are.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.leaves = dict(signature.inputs())
+        self.dims = frozenset(symbol.name for symbol in signature.symbols)
+        self.inputs = len(signature.tensors())
+        self._required: dict[str, tuple[Guard, ...]] = {}
+        self._good: dict[int, Guard] = {}
+
+    def required(self, form: str) -> tuple[Guard, ...]:
+        """Return the guards that a variant must have; their expected values are left open."""
+        if form not in self._required:
+            self._required[form] = tuple(_required(form, self.leaves))
+        return self._required[form]
+
+    def check(self, item: Guard, where: str) -> None:
+        """Refuse a guard of a variant, `where`, that cannot be evaluated or contradicts the signature.
+
+        Raises:
+            ManifestError, UnknownFeatureError, TooLargeError: as `check` below.
+        """
+        if id(item) not in self._good:
+            place = _place(item, where)
+            guard.check(item, place)
+            _check_subject(item, self.leaves, self.dims, place)
+            self._good[id(item)] = item
+
+
+def check(variant: Variant, about: About, where: str) -> None:
     """Refuse a variant that could answer a call it was not built for.
 
     References to sections and weights are the manifest's to check.
@@ -65,16 +102,14 @@ def check(variant: Variant, signature: Signature, where: str) -> None:
         found = "none" if variant.step is None else "one"
         raise ManifestError(f"{where}: step", found=found, expected=f"one in a {STEP!r} only")
     _check_device(variant, where)
-    dims = frozenset(symbol.name for symbol in signature.symbols)
-    _check_bucket(variant.bucket, dims, f"{where}: bucket")
-    _check_guards(variant, signature, dims, where)
-    inputs = len(signature.tensors())
-    _check_state(variant, inputs, where)
-    _check_padding(variant, signature, where)
+    _check_bucket(variant.bucket, about.dims, f"{where}: bucket")
+    _check_guards(variant, about, where)
+    _check_state(variant, about.inputs, where)
+    _check_padding(variant, about.signature, where)
     if variant.step is not None:
-        step_check.check(variant.step, inputs, f"{where}: step")
+        step_check.check(variant.step, about.inputs, f"{where}: step")
     for path, leaf in check_tree(variant.outputs, "output", where):
-        check_leaf(leaf, dims, inputs, f"{where}: {path}")
+        check_leaf(leaf, about.dims, about.inputs, f"{where}: {path}")
 
 
 def _check_device(variant: Variant, where: str) -> None:
@@ -127,29 +162,29 @@ def _check_bucket(bucket: Bucket, dims: frozenset[str], where: str) -> None:
             raise ManifestError(where, found=found, expected=expected)
 
 
-def _check_guards(variant: Variant, signature: Signature, dims: frozenset[str], where: str) -> None:
+def _check_guards(variant: Variant, about: About, where: str) -> None:
     if len(variant.guards) > MAX_GUARDS:
         found = f"{len(variant.guards)} guards"
         raise TooLargeError(where, found=found, expected=f"at most {MAX_GUARDS}")
-    leaves = dict(signature.inputs())
     there = set()
     for item in variant.guards:
-        place = f"{where}: guard {show(item.name)}"
-        guard.check(item, place)
-        _check_subject(item, leaves, dims, place)
+        about.check(item, where)
         if item.fact == "device" and item.expected != variant.device:
             found = f"{show(item.expected)} in the guard"
             expected = f"{show(variant.device)}, the variant's device"
-            raise ManifestError(place, found=found, expected=expected)
+            raise ManifestError(_place(item, where), found=found, expected=expected)
         there.add((item.subject, item.fact, item.axis))
-    for needed in _required(variant.form, leaves):
+    for needed in about.required(variant.form):
         if (needed.subject, needed.fact, needed.axis) not in there:
             expected = f"one in each variant of form {variant.form!r}"
             raise ManifestError(where, found=f"no guard on {needed.name}", expected=expected)
 
 
+def _place(item: Guard, where: str) -> str:
+    return f"{where}: guard {show(item.name)}"
+
+
 def _required(form: str, leaves: Mapping[str, TensorLeaf | ValueLeaf]) -> Iterator[Guard]:
-    """Yield the guards that a variant must have; their expected values are left open."""
     for name in REQUIRED[form].get(fact.HOST, ()):
         yield Guard(subject=fact.HOST, fact=name, expected=None)
     for path, leaf in leaves.items():

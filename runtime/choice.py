@@ -11,7 +11,9 @@ from ..formats.tree import StructureError
 from . import observe, padding
 from . import setting as settings
 from .binding import Binder
+from .by_size import BySize
 from .miss import Explanation, Refusal
+from .observe import Observed
 from .padding import Padded
 from .program import Program
 from .setting import Setting
@@ -39,6 +41,70 @@ class Choice:
         return self.program.result(made, self.tensors, self.dims)
 
 
+def find(
+    binders: Sequence[Binder],
+    programs: BySize,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    setting: Setting,
+) -> Choice | None:
+    """Return the first program that is for the sizes of a call and whose guards all hold.
+
+    None says nothing: `survey` or `choose` look further, and say why.
+    """
+    for index, binder in enumerate(binders):
+        try:
+            leaves = binder.bind(args, kwargs)
+        except StructureError:
+            continue
+        dims = observe.sizes(binder.signature, leaves)
+        observed = Observed(leaves, dims)
+        for program in programs.near(index, dims):
+            unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
+            if not unset and not observed.refusals(program.guards):
+                return Choice(program=program, tensors=_tensors(binder, leaves), dims=dims)
+    return None
+
+
+def survey(
+    binders: Sequence[Binder],
+    programs: BySize,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    setting: Setting,
+) -> tuple[Choice | None, Explanation]:
+    """Do what `choose` does, where nothing is padded; say the reasons of the nearest program alone.
+
+    What thousands of variants have in common is looked at once.
+    """
+    nearest: tuple[int, int, str, tuple[Refusal, ...]] | None = None
+    count = 0
+    for index, binder in enumerate(binders):
+        try:
+            leaves = binder.bind(args, kwargs)
+            structure: tuple[Refusal, ...] = ()
+        except StructureError as error:
+            leaves, structure = {}, (Refusal("structure", str(error)),)
+        dims = observe.sizes(binder.signature, leaves)
+        observed = Observed(leaves, dims)
+        for group in programs.groups(index):
+            count += len(group.programs)
+            sizes = tuple(observe.size(leaves.get(path), axis) for path, axis in group.axes)
+            _, place, program = group.nearest(sizes)
+            unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
+            if structure:
+                refused = (*structure, *unset)
+            else:
+                refused = (*unset, *observed.refusals(program.guards))
+            if not refused:
+                choice = Choice(program=program, tensors=_tensors(binder, leaves), dims=dims)
+                return choice, Explanation(variant=program.variant.id, refusals={})
+            if nearest is None or (len(refused), -place) <= nearest[:2]:
+                nearest = len(refused), -place, program.variant.id, refused
+    told = {} if nearest is None else {nearest[2]: nearest[3]}
+    return None, Explanation(variant=None, refusals=told, others=count - len(told))
+
+
 def choose(
     binders: Sequence[Binder],
     programs: Sequence[Program | StepProgram],
@@ -56,6 +122,7 @@ def choose(
     """
     refusals: dict[str, tuple[Refusal, ...]] = {}
     padded: list[tuple[Program, Choice]] = []
+    unsets = _Unset(setting)
     for index, binder in enumerate(binders):
         mine = [program for program in programs if program.variant.signature == index]
         try:
@@ -63,16 +130,16 @@ def choose(
         except StructureError as error:
             structure = Refusal("structure", str(error))
             for program in mine:
-                unset = settings.refusals(program.setting_guards, setting)
-                refusals[program.variant.id] = (structure, *unset)
+                refusals[program.variant.id] = (structure, *unsets.of(program))
             continue
         signature = binder.signature
         dims = observe.sizes(signature, leaves)
+        observed = Observed(leaves, dims)
         for program in mine:
-            unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
-            refused = [*unset, *observe.refusals(program.guards, leaves, dims)]
+            unset = [*unsets.of(program), *program.refusals()]
+            refused = [*unset, *observed.refusals(program.guards)]
             if refused and not unset and isinstance(program, Program) and program.variant.pad:
-                refused = padding.refusals(program, signature, leaves, dims)
+                refused = padding.refusals(program, signature, observed)
                 if not refused:
                     grown = Padded(program, signature, dims)
                     tensors = _tensors(binder, leaves)
@@ -88,6 +155,21 @@ def choose(
     return None, Explanation(variant=None, refusals=refusals)
 
 
+class _Unset:
+    """Why programs refuse how the model is set; the few guards that there are, once each."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._found: dict[tuple[int, ...], list[Refusal]] = {}
+
+    def of(self, program: Program | StepProgram) -> list[Refusal]:
+        """Return the refusals of one program."""
+        key = tuple(map(id, program.setting_guards))
+        if key not in self._found:
+            self._found[key] = settings.refusals(program.setting_guards, self._setting)
+        return self._found[key]
+
+
 def _tensors(binder: Binder, leaves: Mapping[str, object]) -> tuple[torch.Tensor, ...]:
     found = (leaves[path] for path, _ in binder.signature.tensors())
     return tuple(leaf for leaf in found if isinstance(leaf, torch.Tensor))
@@ -95,7 +177,7 @@ def _tensors(binder: Binder, leaves: Mapping[str, object]) -> tuple[torch.Tensor
 
 def _cost(program: Program, among: Sequence[tuple[Program, Choice]]) -> float:
     """Return the measured seconds where all candidates have them, else the size of the bucket."""
-    if all(candidate.seconds is not None for candidate, _ in among):
+    if program.seconds is not None and all(other.seconds is not None for other, _ in among):
         return program.seconds or 0.0
     fixed = program.variant.bucket.fixed()
     return float(math.prod(fixed[name] for name in program.variant.pad))

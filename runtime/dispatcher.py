@@ -10,7 +10,8 @@ from ..formats.manifest import Manifest
 from . import samples
 from .alert import Alerter
 from .binding import Binder, Lookup, compile_lookup, memo_key
-from .choice import Choice, choose
+from .by_size import BySize
+from .choice import Choice, choose, find, survey
 from .errors import MissError
 from .miss import Explanation
 from .observe import also_unshared
@@ -24,8 +25,10 @@ from .step import StepProgram
 from .tensor_check import Compiled, TensorCheck, exact_check
 from .weight_sets import Source, WeightSets
 
-MAX_KEYS: Final = 4096  # remembered for each signature; all are dropped when there are more
+# Remembered for each signature, or twice as many as there are programs; all are dropped when there are more.
+MAX_KEYS: Final = 4096
 MAX_ENTRIES: Final = 8  # under one key: calls of the same sizes that differ in something else
+SHOWN: Final = 64  # variants that a message names
 
 FALLBACK: Final = "fallback"
 RAISE: Final = "raise"
@@ -68,6 +71,7 @@ class Dispatcher:
         self._programs = tuple(programs)
         self._libraries = tuple(program for program in programs if isinstance(program, Program))
         self._embedded = tuple(embedded)
+        self._by_size = BySize(self._programs, manifest.signatures)
         self._fallback = fallback
         self._on_miss = on_miss
         self._alerter = alerter
@@ -167,9 +171,16 @@ class Dispatcher:
             self._state.preserved(run)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        choice, explanation = self._choose(self._programs, args, kwargs)
+        choice = find(self._binders, self._by_size, args, kwargs, self._setting())
         if choice is None:
-            return self._miss(explanation, args, kwargs)
+            if self._by_size.padded:
+                choice, explanation = self._choose(self._programs, args, kwargs)
+            else:
+                choice, explanation = survey(
+                    self._binders, self._by_size, args, kwargs, self._setting()
+                )
+            if choice is None:
+                return self._miss(explanation, args, kwargs)
         self._remember(choice)
         return choice.answer()
 
@@ -189,7 +200,7 @@ class Dispatcher:
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())
-            if len(memo) >= MAX_KEYS and not entries:
+            if len(memo) >= max(MAX_KEYS, 2 * len(self._programs)) and not entries:
                 memo.clear()
             if len(entries) < MAX_ENTRIES:
                 check = exact_check(choice.tensors, self._compiled)
@@ -218,8 +229,11 @@ class Dispatcher:
             if self._embedded:
                 reason = f"{reason}; the embedded graph: {beyond.reason}"
         self._tell(explanation.guards, reason, "nothing")
-        variants = ", ".join(program.variant.id for program in self._programs)
-        raise MissError(self.manifest.name, found=reason, expected=f"a call for one of {variants}")
+        named = [program.variant.id for program in self._programs[:SHOWN]]
+        if len(self._programs) > SHOWN:
+            named.append(f"{len(self._programs) - SHOWN} more")
+        expected = f"a call for one of {', '.join(named)}"
+        raise MissError(self.manifest.name, found=reason, expected=expected)
 
     def _call_fallback(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         assert self._fallback is not None

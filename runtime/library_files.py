@@ -35,7 +35,7 @@ def place(artifact: Artifact, files: Mapping[str, str]) -> dict[str, Path]:
         FormatError: a section is malformed.
         LibraryError: they can be put nowhere.
     """
-    digests = [f"{name} {artifact.manifest.section(files[name]).digest}" for name in sorted(files)]
+    digests = [f"{name} {artifact.section(files[name]).digest}" for name in sorted(files)]
     key = sha256("\n".join(digests).encode()).hexdigest()
     folder = cache_folder() / "libraries" / key
     try:
@@ -46,7 +46,7 @@ def place(artifact: Artifact, files: Mapping[str, str]) -> dict[str, Path]:
 
 
 def _place(artifact: Artifact, section: str, path: Path) -> Path:
-    expected = artifact.manifest.section(section).digest
+    expected = artifact.section(section).digest
     try:
         if sections.sha256(path.read_bytes()) == expected:
             return path
@@ -88,7 +88,7 @@ def _place_elsewhere(
 
 
 def _memory_file(artifact: Artifact, section: str) -> int:
-    digest = artifact.manifest.section(section).digest
+    digest = artifact.section(section).digest
     if digest not in _in_memory:
         descriptor = os.memfd_create("tcbuild-library", os.MFD_CLOEXEC)
         with open(descriptor, "wb", closefd=False) as file:

@@ -1,12 +1,15 @@
 """From a file to a callable: check the host, map the weights, load the libraries, bind, dispatch."""
 
+import contextlib
 import os
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from ..formats.container import Artifact
+from ..formats.errors import ManifestError
 from ..formats.variant import GRAPH, LIBRARY, STEP, Variant
 from . import devices, extension, host, operators, program, setting, weights
 from . import fallback as fallbacks
@@ -16,6 +19,10 @@ from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import StateError
 from .state import State
 from .weight_sets import WeightSets
+
+# Above so many variants each library is opened by the first call that needs it: 10,000 of them would be
+# most of a minute.
+DEFERRED: Final = 256
 
 
 def load(
@@ -31,6 +38,9 @@ def load(
     training: bool = False,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
+
+    Of more than DEFERRED variants each library is opened by its first call, or by `warmup`: the file stays
+    open for that, and an error of a library comes then.
 
     Args:
         path: of the `.tcb` file.
@@ -50,7 +60,7 @@ def load(
             for that; a fallback module has a mode of its own, which counts instead.
 
     Raises:
-        FormatError: the file is malformed; nothing of it has been run.
+        FormatError: the file is malformed, or one part of several; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
         StateError: the fallback module has other weights, is on another device, or has other values
             among its attributes and the globals that its code reads; or all variants are training steps.
@@ -61,8 +71,16 @@ def load(
     if on_miss not in (FALLBACK, RAISE):
         message = f"on_miss: found {on_miss!r}, expected {FALLBACK!r} or {RAISE!r}"
         raise ValueError(message)
-    with Artifact(path) as artifact:
+    with contextlib.ExitStack() as opened:
+        artifact = opened.enter_context(Artifact(path))
         manifest = artifact.manifest
+        if manifest.shard is not None:
+            raise ManifestError(
+                path,
+                found=f"{manifest.shard}, by itself",
+                expected="a whole artifact",
+                tip="join the parts with: tcbuild merge PART... -o FILE",
+            )
         place = devices.choose(manifest, device)
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
         _need_inference(variants, str(path))
@@ -75,25 +93,28 @@ def load(
         graphs = GraphOptions(
             borrow_inputs=borrow_inputs, borrow_outputs=borrow_outputs, alerter=alerter
         )
+        defer = len(variants) > DEFERRED
         loaded = [
-            program.load(variant, artifact, tensors, state, place, graphs)
+            program.load(variant, artifact, tensors, state, place, graphs, defer=defer)
             for variant in variants
             if variant.form != STEP  # steps need a module whose weights they train: see attach
         ]
-        compiled = extension.tensor_check(artifact, place)
-    return Dispatcher(
-        manifest,
-        [program for program in loaded if program.variant.form == LIBRARY],
-        [program for program in loaded if program.variant.form == GRAPH],
-        fallback=fallback,
-        on_miss=on_miss,
-        alerter=alerter,
-        weights=WeightSets(manifest.weights, tensors, state),
-        state=state,
-        device=place,
-        setting=setting.reader(manifest, fallback, training=training),
-        compiled=compiled,
-    )
+        dispatcher = Dispatcher(
+            manifest,
+            [program for program in loaded if program.variant.form == LIBRARY],
+            [program for program in loaded if program.variant.form == GRAPH],
+            fallback=fallback,
+            on_miss=on_miss,
+            alerter=alerter,
+            weights=WeightSets(manifest.weights, tensors, state),
+            state=state,
+            device=place,
+            setting=setting.reader(manifest, fallback, training=training),
+            compiled=extension.tensor_check(artifact, place),
+        )
+        if defer:
+            weakref.finalize(dispatcher, opened.pop_all().close)
+        return dispatcher
 
 
 def _need_inference(variants: Sequence[Variant], where: str) -> None:

@@ -27,10 +27,12 @@ class Explanation:
     Attributes:
         variant: identifier of the variant that answers; None where none accepts the call.
         refusals: for each variant that was asked and does not, every reason.
+        others: how many more refuse, further from accepting it than one of these.
     """
 
     variant: str | None
     refusals: Mapping[str, tuple[Refusal, ...]]
+    others: int = 0
 
     def __str__(self) -> str:
         lines = [f"answered by {self.variant}" if self.variant else "no variant accepts this call"]
@@ -45,7 +47,7 @@ class Explanation:
         nearest = self._nearest()
         if nearest is None:
             return "the artifact has no variant for this host"
-        others = len(self.refusals) - 1
+        others = len(self.refusals) - 1 + self.others
         more = f" (and {others} more variant{'s' if others > 1 else ''})" if others else ""
         return f"{'; '.join(map(str, self.refusals[nearest]))} [{nearest}]{more}"
 

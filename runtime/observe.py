@@ -17,17 +17,40 @@ Leaves = Mapping[str, object]  # what a call passed, by path
 
 def refusals(guards: Sequence[Guard], leaves: Leaves, dims: Mapping[str, int]) -> list[Refusal]:
     """Return each guard that does not hold, with both values; empty if all hold."""
-    refused: list[Refusal] = []
-    for guard in guards:
-        actual = observe(guard, leaves)
-        if actual is None:
-            # Of a leaf that has no such fact: another guard on it has refused, else this one does.
-            if not refused:
-                text = guard.refusal(kind_of(leaves[guard.subject]), dims)
-                refused.append(Refusal(guard.name, text))
-        elif not guard.accepts(actual, dims):
-            refused.append(Refusal(guard.name, guard.refusal(actual, dims)))
-    return refused
+    return Observed(leaves, dims).refusals(guards)
+
+
+class Observed:
+    """A call that guards are held against: one that many variants share, once."""
+
+    def __init__(self, leaves: Leaves, dims: Mapping[str, int]) -> None:
+        self.leaves = leaves
+        self.dims = dims
+        # By identity, which the guard in it keeps: None where it holds.
+        self._held: dict[int, tuple[Guard, Refusal | None]] = {}
+
+    def refusals(self, guards: Sequence[Guard]) -> list[Refusal]:
+        """Return each guard that does not hold, with both values; empty if all hold."""
+        refused: list[Refusal] = []
+        for guard in guards:
+            held = self._held.get(id(guard))
+            if held is None:
+                actual = observe(guard, self.leaves)
+                if actual is None:
+                    # Of a leaf that has no such fact: another guard on it has refused, else this does.
+                    if not refused:
+                        text = guard.refusal(kind_of(self.leaves[guard.subject]), self.dims)
+                        refused.append(Refusal(guard.name, text))
+                    continue
+                held = self._held[id(guard)] = guard, self._hold(guard, actual)
+            if held[1] is not None:
+                refused.append(held[1])
+        return refused
+
+    def _hold(self, guard: Guard, actual: object) -> Refusal | None:
+        if guard.accepts(actual, self.dims):
+            return None
+        return Refusal(guard.name, guard.refusal(actual, self.dims))
 
 
 def sizes(signature: Signature, leaves: Leaves) -> dict[str, int]:
@@ -39,6 +62,11 @@ def sizes(signature: Signature, leaves: Leaves) -> dict[str, int]:
         if size is not None:
             found[symbol.name] = size
     return found
+
+
+def size(leaf: object, axis: int) -> int | None:
+    """Return the size of an axis; None where there is none."""
+    return leaf.size(axis) if is_plain(leaf) and axis < leaf.dim() else None
 
 
 def observe(guard: Guard, leaves: Leaves) -> object:

@@ -8,9 +8,10 @@ import torch
 
 from ..formats.guard import DIMS, Guard
 from ..formats.layout import strides_of
-from ..formats.signature import Signature, TensorLeaf, walk
-from . import observe, samples
+from ..formats.signature import Signature, Size, TensorLeaf, walk
+from . import samples
 from .miss import Refusal
+from .observe import Observed
 from .program import Program, Tensors
 
 Filler = Callable[[list[int]], torch.Tensor]
@@ -98,9 +99,7 @@ class Padded:
         return axes, self._filler(path, leaf)
 
 
-def refusals(
-    program: Program, signature: Signature, leaves: Mapping[str, object], dims: Mapping[str, int]
-) -> list[Refusal]:
+def refusals(program: Program, signature: Signature, observed: Observed) -> list[Refusal]:
     """Return why a call cannot be padded up to the program's bucket; empty if it can.
 
     The call's own sizes must be at most the bucket's; every other guard must hold as it stands.
@@ -109,20 +108,21 @@ def refusals(
     fixed = variant.bucket.fixed()
     refused = []
     for name, low in variant.pad.items():
-        size = dims.get(name)
+        size = observed.dims.get(name)
         if size is None or not low <= size <= fixed[name]:
             text = f"dims.{name}: expected {low}..{fixed[name]}, found {size}"
             refused.append(Refusal(f"dims.{name}", text))
-    guards = [_relaxed(guard, signature, variant.pad) for guard in program.guards]
-    return refused + observe.refusals(guards, leaves, dims)
+    if program.relaxed is None:
+        shapes = {path: leaf.shape for path, leaf in signature.tensors()}
+        program.relaxed = tuple(_relaxed(guard, shapes, variant.pad) for guard in program.guards)
+    return refused + observed.refusals(program.relaxed)
 
 
-def _relaxed(guard: Guard, signature: Signature, pad: Mapping[str, int]) -> Guard:
+def _relaxed(guard: Guard, shapes: Mapping[str, tuple[Size, ...]], pad: Mapping[str, int]) -> Guard:
     """Return a guard on a size as one that the call's own size meets: all axes of a dim agree."""
     if guard.fact != "size" or guard.subject == DIMS:
         return guard
-    leaf = dict(signature.tensors())[guard.subject]
-    size = leaf.shape[guard.axis or 0]
+    size = shapes[guard.subject][guard.axis or 0]
     return replace(guard, expected=size) if isinstance(size, str) and size in pad else guard
 
 

@@ -16,6 +16,7 @@ from ..formats.variant import LIBRARY, Variant
 from . import devices, library_files, setting
 from .aoti import Library
 from .cuda_graphs import GraphOptions, Graphs
+from .deferred import Deferred
 from .graph_source import Graph
 from .miss import Refusal
 from .state import State
@@ -53,6 +54,7 @@ class Program:
         guards: the guards that depend on the call and the process; the host's have been checked.
         device: where its tensors are.
         graphs: what it replays instead of running its library, where it does.
+        relaxed: the guards for a call that is padded, once one was asked about.
         setting_guards: the guards on how the model is set.
         run: takes the call's tensors in order and returns the program's outputs. It checks nothing.
         hits: how many calls it has answered.
@@ -77,6 +79,7 @@ class Program:
         self.guards = tuple(
             placed(guard, device) for guard in variant.guards if guard.subject not in (HOST, MODULE)
         )
+        self.relaxed: tuple[Guard, ...] | None = None
         self.setting_guards = setting.guards(variant)
         self.hits = Counter()
         self.padding = Waste()
@@ -135,8 +138,13 @@ def load(
     state: State,
     device: torch.device,
     graphs: GraphOptions | None = None,
+    *,
+    defer: bool = False,
 ) -> Program:
     """Load one variant; its host guards have been checked. Without `graphs`, none are captured.
+
+    Args:
+        defer: whether its library is opened by its first call, to which it raises; the artifact stays open.
 
     Raises:
         FormatError: a section is not the one that was recorded.
@@ -144,9 +152,17 @@ def load(
     """
     constants = {name: weights[weight] for name, weight in variant.constants.items()}
     if variant.form == LIBRARY:
-        files = library_files.place(artifact, variant.files)
-        library = Library(files[LIBRARY_FILE], device)
-        library.bind(constants)
+
+        def opened() -> Library:
+            files = library_files.place(artifact, variant.files)
+            return Library(files[LIBRARY_FILE], device)
+
+        library: Library | Deferred
+        if defer:
+            library = Deferred(opened, constants)
+        else:
+            library = opened()
+            library.bind(constants)
         captures = None
         if variant.cuda_graph and graphs is not None:
             captures = Graphs(
@@ -164,7 +180,7 @@ def load(
 
 def placed(guard: Guard, device: torch.device) -> Guard:
     """Return a guard with the device that the artifact is loaded for in place of the kind of device."""
-    if guard.fact != "device":
+    if guard.fact != "device" or guard.expected == devices.name(device):
         return guard
     return replace(guard, expected=devices.name(device))
 

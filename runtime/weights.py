@@ -27,7 +27,7 @@ def load(artifact: Artifact, *, check: bool = True) -> dict[str, torch.Tensor]:
     weights = artifact.manifest.weights
     if weights is None:
         return {}
-    section = artifact.manifest.section(weights.section)
+    section = artifact.section(weights.section)
     view = artifact.map_private(section.name)
     if check:
         sections.check_bytes(section, view, str(artifact.path))

@@ -24,6 +24,8 @@ def lines(
     """
     source = f" from {manifest.model}" if manifest.model else ""
     yield f"{file}: {manifest.name}{source}, {amount(size)}, written by {manifest.producer}"
+    if manifest.shard is not None:
+        yield f"{manifest.shard}, for tcbuild merge"
     yield from _signatures(manifest)
     yield from _variants(manifest, guards, trials)
     yield from _weights(manifest)

@@ -30,6 +30,8 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (24, "VerifyError", "a variant is not right"),
     (25, "OutputError", "a file cannot be written"),
     (26, "ToolError", "the build environment is incomplete"),
+    (27, "MergeError", "the parts of a build do not fit together"),
+    (28, "ClusterError", "a cluster did not build a part"),
     (INTERRUPTED, "", "interrupted"),
 )
 

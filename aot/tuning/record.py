@@ -14,6 +14,7 @@ from ...formats.errors import FormatError
 from ...formats.record import decode, encode
 from ...formats.target import Target
 from ...formats.trial import Trial
+from ..shared_cache import SharedCache
 
 REVISION: Final = 1  # raise it when what is measured changes
 
@@ -21,7 +22,14 @@ REVISION: Final = 1  # raise it when what is measured changes
 class TuningRecord:
     """The trials of one job in a folder that stays; written aside and renamed, so never half there."""
 
-    def __init__(self, cache: Path, target: Target, keys: Sequence[str], rule: str) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        target: Target,
+        keys: Sequence[str],
+        rule: str,
+        shared: SharedCache | None = None,
+    ) -> None:
         """Name the record.
 
         Args:
@@ -29,26 +37,44 @@ class TuningRecord:
             target: of the job.
             keys: of all its candidates in the job cache.
             rule: by which a candidate is right, and how long was searched.
+            shared: where other machines like this one have their records.
         """
         depends = [str(REVISION), _machine(target), rule, *keys]
         digest = hashlib.sha256("\n".join(depends).encode()).hexdigest()
         self._path = cache / "tuned" / f"{digest}.json"
+        self._shared = shared
 
     def read(self) -> tuple[Trial, ...]:
         """Return the trials; none where there is no record, or a damaged one."""
-        try:
-            data = json.loads(self._path.read_text(encoding="utf-8"))
-            trials = tuple(decode(Trial, item, "trial") for item in data)
-        except (OSError, ValueError, TypeError, FormatError):
-            return ()
-        return trials if sum(trial.chosen for trial in trials) == 1 else ()
+        found = _trials(self._here())
+        if not found and self._shared is not None:
+            found = _trials(self._shared.get(f"tuned/{self._path.name}") or b"")
+        return found
 
     def write(self, trials: Sequence[Trial]) -> None:
         """Keep the trials."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._path.with_suffix(f".{os.getpid()}")
-        aside.write_text(json.dumps([encode(trial) for trial in trials]), encoding="utf-8")
+        data = json.dumps([encode(trial) for trial in trials]).encode()
+        aside.write_bytes(data)
         aside.replace(self._path)
+        if self._shared is not None:
+            self._shared.put(f"tuned/{self._path.name}", data)
+
+    def _here(self) -> bytes:
+        try:
+            return self._path.read_bytes()
+        except OSError:
+            return b""
+
+
+def _trials(text: bytes) -> tuple[Trial, ...]:
+    """Read a record; one that is damaged has no trials."""
+    try:
+        trials = tuple(decode(Trial, item, "trial") for item in json.loads(text))
+    except (ValueError, TypeError, FormatError):
+        return ()
+    return trials if sum(trial.chosen for trial in trials) == 1 else ()
 
 
 def _machine(target: Target) -> str:

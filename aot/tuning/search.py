@@ -93,7 +93,7 @@ def tune(
     keys = [key_of(job, partitioned, tensors, candidate.options) for candidate in offered]
     names = ", ".join(candidate.name for candidate in offered)
     rule = f"tolerance {spec.tolerance} minutes {spec.tune.minutes} of {names}"
-    record = TuningRecord(cache.path, job.target, keys, rule)
+    record = TuningRecord(cache.path, job.target, keys, rule, cache.shared)
     known = record.read()
     if known:
         chosen = next(trial for trial in known if trial.chosen)

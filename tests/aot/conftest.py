@@ -21,9 +21,7 @@ def no_jobs(tmp_path: Path) -> JobCache:
 
     It shares the session's compiler driver, and so the headers that are precompiled for it.
     """
-    cache = JobCache()
-    cache._jobs = tmp_path / "jobs"
-    return cache
+    return JobCache(jobs=tmp_path / "jobs")
 
 
 @pytest.fixture

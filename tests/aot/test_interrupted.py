@@ -57,6 +57,7 @@ def run(out: Path, stop: str = "") -> list[str]:
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "TCBUILD_CACHE": str(out.parent / "cache"),
             "TMPDIR": str(out.parent / "tmp"),
+            "TCBUILD_PROCESSORS": "1",  # it compiles itself
         },
         stdout=subprocess.PIPE,
         text=True,

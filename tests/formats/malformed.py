@@ -766,6 +766,49 @@ def weight_of_another_rank_than_its_layout(parts: Parts) -> bytes:
     return parts.build()
 
 
+# A part of a build.
+
+
+def part(parts: Parts, requires: tuple[str, ...] = ("shard",), **changed: object) -> bytes:
+    """Make the file the second of two parts, right but for these fields."""
+    ids = [v["id"] for v in parts.manifest["variants"] if v["form"] == "library"]
+    jobs = [name for id in ids for name in (f"before {id}", id)]
+    shard = {"index": 2, "count": 2, "jobs": jobs, "origin": {"spec": "sha256:0"}}
+    parts.manifest["shard"] = {**shard, **changed}
+    parts.manifest["requires"] = list(requires)
+    return parts.build()
+
+
+@defect(errors.ManifestError, "part 3 of 2", "part 1 to count of count")
+def part_beyond_the_last(parts: Parts) -> bytes:
+    return part(parts, index=3)
+
+
+@defect(errors.ManifestError, "part 0 of 2", "part 1 to count of count")
+def part_before_the_first(parts: Parts) -> bytes:
+    return part(parts, index=0)
+
+
+@defect(errors.ManifestError, "an id twice", "unique ids")
+def part_with_a_job_twice(parts: Parts) -> bytes:
+    return part(parts, jobs=["one", "one"])
+
+
+@defect(errors.ManifestError, "''", "printable text")
+def part_with_a_job_without_a_name(parts: Parts) -> bytes:
+    return part(parts, jobs=["one", ""])
+
+
+@defect(errors.ManifestError, "['batch=", "those of part 2 of 2: ['other']")
+def part_with_other_jobs(parts: Parts) -> bytes:
+    return part(parts, jobs=["one", "other"])
+
+
+@defect(errors.ManifestError, "[]", "'shard' among requires")
+def part_that_an_old_reader_would_serve(parts: Parts) -> bytes:
+    return part(parts, requires=())
+
+
 # The tensor check.
 
 

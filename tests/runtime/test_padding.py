@@ -11,6 +11,7 @@ from tcbuild.formats import Bucket, Guard, Signature
 from tcbuild.formats.signature import Branch, Parameter, Sample, Symbol, TensorLeaf
 from tcbuild.runtime.binding import Binder
 from tcbuild.runtime.choice import Choice, choose
+from tcbuild.runtime.observe import Observed
 from tcbuild.runtime.padding import Padded, refusals
 from tcbuild.runtime.program import Program
 from tcbuild.runtime.setting import Setting
@@ -166,7 +167,7 @@ def test_the_share_of_padding_is_counted() -> None:
 def test_why_a_call_is_not_padded(tensors: tuple[Tensor, ...], says: list[str]) -> None:
     leaves = dict(zip(("x", "mask", "table"), tensors, strict=True))
     dims = {"batch": tensors[0].size(0), "seq": tensors[0].size(1)}
-    refused = refusals(bucket(4, 8), SIGNATURE, leaves, dims)
+    refused = refusals(bucket(4, 8), SIGNATURE, Observed(leaves, dims))
     assert [str(refusal) for refusal in refused] == says
 
 

@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,7 +88,7 @@ def test_hooks(pair: tuple[models.Mlp, models.Mlp]) -> None:
         module.register_forward_pre_hook(lambda m, args, said=said: said(("pre", args[0].shape)))
         module.register_forward_hook(lambda m, args, out, said=said: said(("post", out.shape)))
         module.second.weight.register_hook(lambda grad, said=said: said(grad.shape))
-        made = module(X)
+        made: Any = module(X)
         made.register_hook(lambda grad, said=said: said(("out", grad.shape)))
         made.sum().backward()
     assert seen[0] == seen[1]
