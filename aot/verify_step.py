@@ -151,9 +151,9 @@ class _Trial:
         self._draws = False
         with self._own(wide=wide) as model:
             for number in (1, 2):
-                before = torch.get_rng_state()
+                before = self._random_state()
                 leaves, given = self._backward(model, wide=wide)
-                self._draws |= not torch.equal(before, torch.get_rng_state())
+                self._draws |= not torch.equal(before, self._random_state())
                 paths = [path for path, _ in self._signature.tensors()]
                 for path, leaf in leaves.items():
                     found[f"{number}/{path}"] = leaf.detach()
@@ -168,6 +168,11 @@ class _Trial:
                     if name in self.variant.step.weights:
                         found[f"{number}/buffer {name}"] = buffer.detach().clone()
         return found
+
+    def _random_state(self) -> torch.Tensor:
+        """Return the state of the random numbers that the model draws."""
+        on_cuda = self.variant.device == "cuda"
+        return torch.cuda.get_rng_state() if on_cuda else torch.get_rng_state()
 
     def _trained(self, *, wide: bool = False) -> Tensors:
         with self._own(wide=wide) as model:

@@ -97,7 +97,7 @@ def check(variant: Variant, about: About, where: str) -> None:
             raise ManifestError(f"{where}: files", found=found, expected=expected)
     if (variant.form in COMPILED) != (variant.target is not None):
         found = "no target" if variant.target is None else "a target"
-        raise ManifestError(where, found=found, expected="a target for compiled code only")
+        raise ManifestError(where, found=found, expected="a target for a library or a step only")
     if (variant.form == STEP) != (variant.step is not None):
         found = "none" if variant.step is None else "one"
         raise ManifestError(f"{where}: step", found=found, expected=f"one in a {STEP!r} only")

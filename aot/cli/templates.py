@@ -44,6 +44,11 @@ mode = "default"                  # or "reduce-overhead", "max-autotune": see [t
 # minutes = 30                    # for all variants together
 # candidates = 16                 # ways to compile a variant, at most
 
+# [training]                      # training steps, too: forward and backward, for the model in training mode
+# inference = true                # and the variants above; false leaves them out
+# partition = "min_cut"           # the backward computes anew what is cheap; or "default"
+# activation_memory_budget = 1.0  # the part of what min_cut saves that it may
+
 [fallback]
 embed = true                      # carry the captured graph, for calls that no variant accepts
 

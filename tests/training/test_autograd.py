@@ -87,7 +87,7 @@ def test_hooks(pair: tuple[models.Mlp, models.Mlp]) -> None:
         said = seen[which].append
         module.register_forward_pre_hook(lambda m, args, said=said: said(("pre", args[0].shape)))
         module.register_forward_hook(lambda m, args, out, said=said: said(("post", out.shape)))
-        module.second.weight.register_hook(lambda grad, said=said: said(grad.shape))
+        module.second.weight.register_hook(lambda grad, said=said: said(grad.shape))  # type: ignore[no-untyped-call]
         made: Any = module(X)
         made.register_hook(lambda grad, said=said: said(("out", grad.shape)))
         made.sum().backward()
