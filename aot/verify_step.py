@@ -9,7 +9,7 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from ..formats.manifest import Manifest
 from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
 from ..formats.variant import STEP, Variant
-from ..runtime.exact import DoublePrecision, double
 from . import structure
 from .call_mode import CallMode
 from .numerics import SUMMED, Verdict, equal, judge
@@ -120,12 +119,12 @@ class _Trial:
 
     def compare(self, made: Tensors, tolerance: float) -> Iterator[tuple[str, Verdict]]:
         """Yield a verdict for each thing that was made."""
-        with DoublePrecision():  # type: ignore[no-untyped-call]
+        with _in_double():
             exact = self._twice(wide=True)
         eager = self._eager
         if self._steps:
             eager = eager | self._trained()
-            with DoublePrecision():  # type: ignore[no-untyped-call]
+            with _in_double():
                 exact |= self._trained(wide=True)
         for key, value in eager.items():
             number, _, what = key.partition("/")
@@ -201,7 +200,7 @@ class _Trial:
         given = []
         for i, tensor in enumerate(self._inputs):
             own = tensor.clone(memory_format=torch.preserve_format)
-            own = double(own) if wide else own
+            own = _double(own) if wide else own
             given.append(own.requires_grad_() if i in self._asked else own)
         args, kwargs = arguments(self._signature, given)
         made = dict(flatten(model(*args, **kwargs), self.variant.outputs, "output"))
@@ -213,7 +212,7 @@ class _Trial:
                     drawn = torch.randn(leaf.shape, generator=noise)
                     self._tangents[path] = drawn.to(leaf.device, leaf.dtype)
         parts = [
-            (leaves[path] * (double(tangent) if wide else tangent)).sum()
+            (leaves[path] * (_double(tangent) if wide else tangent)).sum()
             for path, tangent in self._tangents.items()
         ]
         torch.stack([part.double() for part in parts]).sum().backward()  # type: ignore[no-untyped-call]
@@ -225,6 +224,21 @@ class _Trial:
         size = _norm([p for p in self._model.parameters() if p.requires_grad])
         length = _norm(gradients)
         return float(f"{PART * size / length:.3g}") if length and size else 1e-3
+
+
+@contextmanager
+def _in_double() -> Iterator[None]:
+    """Let what has no dtype of its own be in float64, in the whole process."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 class _Copy:

@@ -54,7 +54,7 @@ def test_trains_as_eager(gpt_artifact: Path) -> None:
     pair = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (eager, attached)]
     for seq in (2, 8, 32):
         ids = torch.randint(32, (3, seq), device="cuda")
-        with torch.cuda.stream(torch.cuda.Stream()) if seq == 8 else torch.enable_grad():
+        with torch.cuda.stream(torch.cuda.Stream()) if seq == 8 else torch.enable_grad():  # type: ignore[no-untyped-call]
             expected, found = step(eager, ids), step(attached, ids)
             torch.cuda.synchronize()
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
