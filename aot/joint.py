@@ -16,6 +16,7 @@ from .capture import Captured
 from .errors import CaptureError
 from .partition import copy_of
 from .training import MIN_CUT, Training
+from .writes import storage_of
 
 Partition = Callable[..., tuple[GraphModule, GraphModule]]
 
@@ -154,12 +155,14 @@ def _partition(chosen: str, cuts: dict[str, Cut]) -> Partition:
 
 
 def _cut(forward: GraphModule, backward: GraphModule) -> Cut:
-    computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
+    computed = {node.name: node for node in forward.graph.nodes if node.op == "call_function"}
     again = sum(
         node.op == "call_function" and node.name in computed for node in backward.graph.nodes
     )
-    taken = (node for node in backward.graph.find_nodes(op="placeholder") if node.name in computed)
-    return Cut(saved=sum(map(_bytes, taken)), recomputed=again)
+    given = {storage_of(node) for node in forward.graph.find_nodes(op="placeholder")}
+    taken = backward.graph.find_nodes(op="placeholder")
+    saved = {storage_of(computed[n.name]): n for n in taken if n.name in computed}
+    return Cut(saved=sum(_bytes(n) for at, n in saved.items() if at not in given), recomputed=again)
 
 
 def _bytes(node: Node) -> int:
