@@ -7,7 +7,7 @@ from typing import Final
 from .errors import ManifestError
 from .strict_json import show
 from .text import is_label
-from .variant import LIBRARY, Variant
+from .variant import COMPILED, Variant
 
 FEATURE: Final = "shard"  # in the manifest's `requires`: a part must not be served as the whole
 
@@ -56,7 +56,7 @@ def check(shard: Shard, variants: Sequence[Variant], where: str) -> None:
             raise ManifestError(f"{where}: jobs", found=show(id), expected="printable text")
     if len(set(shard.jobs)) != len(shard.jobs):
         raise ManifestError(f"{where}: jobs", found="an id twice", expected="unique ids")
-    there = tuple(variant.id for variant in variants if variant.form == LIBRARY)
+    there = tuple(variant.id for variant in variants if variant.form in COMPILED)
     if there != shard.mine():
         expected = f"those of {shard}: {show(list(shard.mine()))}"
         raise ManifestError(f"{where}: variants", found=show(list(there)), expected=expected)

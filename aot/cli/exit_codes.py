@@ -9,6 +9,7 @@ from ...formats.errors import TcbuildError
 
 UNEXPECTED: Final = 1
 USAGE: Final = 2
+DIFFERENT: Final = 3
 INTERRUPTED: Final = 130
 
 # (code, the error class that has it, what it says)
@@ -16,6 +17,7 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (0, "", "done"),
     (UNEXPECTED, "", "unexpected: a traceback is on stderr"),
     (USAGE, "", "wrong usage"),
+    (DIFFERENT, "", "two artifacts are not the same"),
     (10, "FormatError", "the artifact is not valid"),
     (11, "HostError", "the artifact is not for this host"),
     (12, "MissError", "no variant accepts a call"),

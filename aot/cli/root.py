@@ -7,7 +7,7 @@ import click
 
 from . import exit_codes
 
-COMMANDS: Final = ("init", "doctor", "plan", "build", "merge", "verify", "inspect")
+COMMANDS: Final = ("init", "doctor", "plan", "build", "merge", "verify", "inspect", "diff")
 
 
 class _Commands(click.Group):
