@@ -17,7 +17,7 @@ from .build_step import build_step
 from .candidate import Candidate
 from .compile_beside import compile_beside
 from .dims import Pad
-from .errors import ModelError, OutputError
+from .errors import ModelError, OutputError, TuningError
 from .job_cache import JobCache
 from .model_digest import model_digest
 from .package import aside, package
@@ -27,6 +27,7 @@ from .producer import producer
 from .progress import Progress, Watch, silent
 from .report import Report
 from .spec import MAX_AUTOTUNE, ON, Call, Spec
+from .tuning import EarlierTuning
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .writing import writing
@@ -57,6 +58,7 @@ def build(
     shard: tuple[int, int] | None = None,
     progress: Progress = silent,
     cache: JobCache | None = None,
+    tuning_from: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Build an artifact, or one part of it.
 
@@ -71,6 +73,8 @@ def build(
         shard: which part of these to build, and of how many, from 1: for `merge`, not to be served.
         progress: called with an Event when a stage of a job begins and ends.
         cache: of finished jobs; the user's own where left out.
+        tuning_from: an artifact that was built with `mode = "max-autotune"`: what was chosen for its
+            variants is chosen again without a search; jobs that it has no variant for are searched.
 
     Raises:
         TcbuildError: one of the classes of errors.py, by stage.
@@ -86,7 +90,8 @@ def build(
     placement = Placement(module)
     weights = WeightTable()
     minutes = spec.tune.minutes * len(plan.jobs) / len(whole.jobs)
-    built = _build_jobs(spec, plan, placement, weights, cache, progress, minutes * 60)
+    earlier = _earlier(spec, plan, tuning_from)
+    built = _build_jobs(spec, plan, placement, weights, cache, progress, minutes * 60, earlier)
     parts, notes = [job.part for job in built], []
     watch = Watch(progress, spec.name, 1, 1)
     if spec.embed_graph and (shard is None or shard[0] == 1):
@@ -196,6 +201,16 @@ def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
     return make
 
 
+def _earlier(spec: Spec, plan: Plan, path: str | os.PathLike[str] | None) -> EarlierTuning | None:
+    """Read an earlier tuning, where one is given."""
+    if path is None:
+        return None
+    if spec.mode != MAX_AUTOTUNE:
+        expected = f"mode = {MAX_AUTOTUNE!r}, whose choices it has"
+        raise TuningError(path, found=f"a build with mode = {spec.mode!r}", expected=expected)
+    return EarlierTuning.read(path, plan.jobs)
+
+
 def _build_jobs(
     spec: Spec,
     plan: Plan,
@@ -204,6 +219,7 @@ def _build_jobs(
     cache: JobCache,
     progress: Progress,
     left: float,
+    earlier: EarlierTuning | None,
 ) -> list[BuiltJob]:
     """Build the jobs of a plan; `left` seconds are there to search in: each job gets its part of them."""
 
@@ -224,7 +240,7 @@ def _build_jobs(
         module = placement.on(one.job.target.device)
         inputs = calls_of(spec, plan, module)
         seconds = left / (len(inference) - i)
-        built[one.job.id] = search(spec, module, one, inputs, weights, cache, seconds)
+        built[one.job.id] = search(spec, module, one, inputs, weights, cache, seconds, earlier)
         left -= one.watch.seconds.get("tune", 0.0)
     for job in plan.jobs:
         if job.mode.step:

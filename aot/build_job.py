@@ -18,7 +18,7 @@ from .plan import Job
 from .progress import Watch
 from .report import JobReport
 from .spec import Spec
-from .tuning import tune
+from .tuning import EarlierTuning, tune
 from .verify import Inputs
 from .weight_table import WeightTable
 
@@ -79,6 +79,7 @@ def search(
     weights: WeightTable,
     cache: JobCache,
     seconds: float,
+    earlier: EarlierTuning | None = None,
 ) -> BuiltJob:
     """Find the fastest way to compile a job.
 
@@ -89,6 +90,7 @@ def search(
         weights: of the artifact; gets those that the job needs.
         cache: of finished jobs.
         seconds: that the search may take.
+        earlier: choices that are made again without one.
 
     Raises:
         TcbuildError: one of the classes of errors.py, by stage.
@@ -96,7 +98,9 @@ def search(
     job, captured = prepared.job, prepared.captured
     partitioned, padded = prepared.partitioned, prepared.padded
     with prepared.watch.stage("tune") as said:
-        tuned = tune(spec, module, job, captured, partitioned, padded, inputs, cache, seconds)
+        tuned = tune(
+            spec, module, job, captured, partitioned, padded, inputs, cache, seconds, earlier
+        )
         said.append("cached" if tuned.cached else tuned.words)
     return finish(spec, prepared, tuned.candidate, tuned.compiled, weights, tuned.trials)
 

@@ -73,6 +73,14 @@ class MergeError(TcbuildError):
     default_tip = "build each part of the same plan: tcbuild build SPEC --shard i/N -o PART"
 
 
+class TuningError(TcbuildError):
+    """What was tuned before does not fit the build."""
+
+    exit_code = 29
+    problem = "the earlier tuning is for something else"
+    default_tip = "leave out --tuning-from to search anew"
+
+
 class ClusterError(TcbuildError):
     """A cluster has lost a part of a build too often, or cannot do it."""
 

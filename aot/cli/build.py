@@ -33,6 +33,12 @@ from .watch import watching
     help="Build part i of N alone, for tcbuild merge; tcbuild plan --shards N prints the parts.",
 )
 @click.option(
+    "--tuning-from",
+    type=options.EXISTING,
+    metavar="ARTIFACT",
+    help="Choose what its search has chosen, and measure only what it has no variant for.",
+)
+@click.option(
     "--executor",
     type=click.Choice(["local", "ray"]),
     default="local",
@@ -52,6 +58,7 @@ def build(
     no_verify: bool,
     only: tuple[str, ...],
     shard: tuple[int, int] | None,
+    tuning_from: Path | None,
     executor: str,
     cache: str | None,
 ) -> None:
@@ -62,6 +69,9 @@ def build(
     """
     if executor == "ray" and shard is not None:
         message = "--shard and --executor ray are two ways to build in parts: use one of them"
+        raise click.UsageError(message)
+    if executor == "ray" and tuning_from is not None:
+        message = "--tuning-from is read on this machine: build with --executor local, or in parts"
         raise click.UsageError(message)
     from ..build import build as make
     from ..cluster import build as on_ray
@@ -77,6 +87,14 @@ def build(
             else:
                 asked = replace(Spec.load(spec), **changes)
                 jobs = JobCache(shared=SharedCache(cache) if cache else None)
-                made = make(asked, out, only=only, shard=shard, progress=progress, cache=jobs)
+                made = make(
+                    asked,
+                    out,
+                    only=only,
+                    shard=shard,
+                    progress=progress,
+                    cache=jobs,
+                    tuning_from=tuning_from,
+                )
         keep(made)
     click.echo(made)

@@ -34,6 +34,7 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (26, "ToolError", "the build environment is incomplete"),
     (27, "MergeError", "the parts of a build do not fit together"),
     (28, "ClusterError", "a cluster did not build a part"),
+    (29, "TuningError", "an earlier tuning is for something else"),
     (INTERRUPTED, "", "interrupted"),
 )
 

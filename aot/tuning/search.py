@@ -12,7 +12,7 @@ import torch
 
 from ...formats.errors import TcbuildError
 from ...formats.trial import Trial
-from .. import operators, processors, trial_artifact
+from .. import graph_source, operators, processors, trial_artifact
 from ..candidate import Candidate
 from ..capture import Captured
 from ..compile import Compiled, compile_job, key_of
@@ -28,6 +28,7 @@ from ..weight_table import WeightTable
 from . import contest
 from .candidates import candidates
 from .contest import Entry, Result
+from .earlier import EarlierTuning, Form
 from .record import TuningRecord
 
 CLOSE: Final = 1.01  # as good as the fastest: the one that was named earlier is taken
@@ -74,6 +75,7 @@ def tune(
     inputs: Inputs,
     cache: JobCache,
     seconds: float,
+    earlier: EarlierTuning | None = None,
 ) -> Tuned:
     """Find the fastest way to compile a job.
 
@@ -82,14 +84,24 @@ def tune(
         inputs: makes calls of the module, on which the fastest is held against eager.
         cache: of finished jobs, and of what was found before.
         seconds: that the search may take; the first candidate is compiled and checked in any case.
+        earlier: choices that are made again, without a search, where it has one for the job.
 
     Raises:
         CompileError: no candidate compiles.
         VerifyError: none that does is right.
+        TuningError: the earlier choice does not fit the job.
     """
     began = time.monotonic()
     offered = candidates(spec, job.target, partitioned.graph)
     tensors = (*captured.tensors, *partitioned.state_tensors())
+    again = None
+    if earlier is not None:
+        graph = _graph(job, partitioned, padded)
+        again = earlier.choice(job, Form.of(graph, captured.signature, partitioned), offered)
+    if again is not None:
+        candidate, trials = again
+        compiled = compile_job(job, partitioned, tensors, cache, candidate.options)
+        return Tuned(candidate=candidate, compiled=compiled, trials=trials, cached=True)
     keys = [key_of(job, partitioned, tensors, candidate.options) for candidate in offered]
     names = ", ".join(candidate.name for candidate in offered)
     rule = f"tolerance {spec.tolerance} minutes {spec.tune.minutes} of {names}"
@@ -106,29 +118,34 @@ def tune(
         tried = _Tried(spec, job, captured, partitioned, padded, made, Path(folder))
         left = min(MEASURED, max(1.0, seconds - (time.monotonic() - began)))
         found = tried.contest(offered, left)
-        trials = list(_trials(spec, job, offered, failed, found))
+        measured = list(_trials(spec, job, offered, failed, found))
         error: TcbuildError | None = None
-        for index in _ranking(trials):
-            candidate = next(one for one in offered if one.name == trials[index].candidate)
-            candidate = replace(candidate, cuda_graph=trials[index].cuda_graph)
+        for index in _ranking(measured):
+            candidate = next(one for one in offered if one.name == measured[index].candidate)
+            candidate = replace(candidate, cuda_graph=measured[index].cuda_graph)
             try:
                 problem = tried.problem(candidate, module, inputs)
             except TcbuildError as raised:
                 error, problem = raised, str(raised).splitlines()[0]
             if not problem:
-                trials[index] = replace(trials[index], chosen=True)
-                record.write(trials)
+                measured[index] = replace(measured[index], chosen=True)
+                record.write(measured)
                 compiled = made[candidate.name]
                 return Tuned(
-                    candidate=candidate, compiled=compiled, trials=tuple(trials), cached=False
+                    candidate=candidate, compiled=compiled, trials=tuple(measured), cached=False
                 )
-            trials[index] = replace(trials[index], problem=problem)
+            measured[index] = replace(measured[index], problem=problem)
     # Nothing is right: let the build go on with the compiler's own choice, and verification say why.
     if error is not None:
         raise error
     first = next(iter(made))
     candidate = next(one for one in offered if one.name == first)
-    return Tuned(candidate=candidate, compiled=made[first], trials=tuple(trials), cached=False)
+    return Tuned(candidate=candidate, compiled=made[first], trials=tuple(measured), cached=False)
+
+
+def _graph(job: Job, partitioned: Partitioned, padded: Padding | None) -> str:
+    """Return the graph that is compiled, as the artifact keeps it."""
+    return padded.reference if padded else graph_source.write(partitioned.graph, job.id)
 
 
 class _Tried:
