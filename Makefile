@@ -22,10 +22,10 @@ endif
 EXAMPLES := examples $(patsubst %/model.py,%,$(wildcard examples/*/model.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiler headers demo test test-gpu soak fuzz lint bench clean
+.PHONY: help setup compiler headers demo test test-gpu soak fuzz reproducible lint bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: compiler $(SETUP) ## make .venv with tcbuild and all it needs (TORCH=2.12.0, PYTHON=python3.12)
 
@@ -72,6 +72,9 @@ soak: compiler $(SETUP) ## threads, misses and weight swaps at once, for SECONDS
 
 fuzz: compiler $(SETUP) ## draw calls at random for SECONDS=600 and hold every answer against eager
 	$(PY) -m tests.runtime.fuzz --seconds $(or $(SECONDS),600)
+
+reproducible: compiler $(SETUP) ## build in two folders with clean caches, and compare the bytes
+	$(PY) -m tests.conformance.reproducible
 
 lint: $(SETUP) ## check style and types
 	$(PY) -m ruff check
