@@ -14,6 +14,7 @@ from tcbuild.formats import Artifact
 from ..conftest import ROOT
 
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
+SERVING = [name for name in EXAMPLES if (ROOT / "examples" / name / "serve.py").exists()]
 
 
 @pytest.fixture
@@ -34,8 +35,8 @@ def commands(readme: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_example(name: str, path: str, tmp_path: Path) -> None:
+def ran(name: str, path: str, tmp_path: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the commands of an example's README in a copy of it."""
     folder = shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
     done = subprocess.run(
         ["sh", "-e", "-c", commands(folder / "README.md")],
@@ -46,7 +47,21 @@ def test_example(name: str, path: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (artifact,) = folder.glob("*.tcb")
+    return done
+
+
+def test_training(path: str, tmp_path: Path) -> None:
+    done = ran("train_lm", path, tmp_path)
+    assert "200 calls, 0.0% missed" in done.stdout
+    losses = [float(loss) for loss in re.findall(r"^step +\d+  loss ([0-9.]+)", done.stdout, re.M)]
+    assert len(losses) == 5
+    assert losses[0] > 5.5 > 4 > losses[-1]
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_example(name: str, path: str, tmp_path: Path) -> None:
+    done = ran(name, path, tmp_path)
+    (artifact,) = (tmp_path / "examples" / name).glob("*.tcb")
     with Artifact(artifact) as opened:
         opened.check()
         variants = [v.id for v in opened.manifest.variants if v.form == "library"]
