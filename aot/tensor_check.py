@@ -5,7 +5,6 @@ import hashlib
 import json
 import platform
 import subprocess
-import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,19 +85,13 @@ def _key() -> str:
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
-def _headers() -> list[str]:
-    """Return the folders with the headers of torch and of Python."""
-    return [str(_TORCH / "include"), sysconfig.get_path("include")]
-
-
 def _compile(folder: Path, cache: Path) -> tuple[bytes | None, str]:
     """Compile in an empty folder; return the library, or None and the first error."""
-    headers, base = _headers(), _BASE.get(platform.machine(), ())
+    headers, base = toolchain.header_folders(), _BASE.get(platform.machine(), ())
     made = folder / LIBRARY
     command = [
         str(toolchain.driver(cache, "native")),
         *(*_FLAGS, *base),
-        *(f"-ffile-prefix-map={path}=include" for path in headers),  # they are in assertions
         *(f"-isystem{path}" for path in headers),
         *(str(SOURCE), "-o", str(made)),
         *(f"-L{_TORCH / 'lib'}", "-lc10"),

@@ -2,10 +2,12 @@
 
 import functools
 import hashlib
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,12 +54,16 @@ def version() -> str:
 def driver(folder: Path, march: str) -> Path:
     """Return the path of a compiler driver that Inductor calls in the compiler's place.
 
-    It leaves the path in $TCBUILD_PREFIX out of what the compiler writes, so that the same graph gives
-    the same bytes in any folder; and it links libstdc++ by name, since a library that leaves it to be
-    found later may bind to another copy. Where Inductor asks for the processor of this machine, it asks
-    for `march` instead. It always lies at the same place in `folder`, since Inductor keeps precompiled
-    headers by the compiler's path.
+    It leaves the path in $TCBUILD_PREFIX out of what the compiler writes, and those of the headers of
+    torch and of Python, so that the same graph gives the same bytes in any folder and with any virtual
+    environment; and it links libstdc++ by name, since a library that leaves it to be found later may bind
+    to another copy. Where Inductor asks for the processor of this machine, it asks for `march` instead. It
+    always lies at the same place in `folder`, since Inductor keeps precompiled headers by the compiler's
+    path.
     """
+    # Under their own paths as well, which the compiler says instead where they are shorter.
+    paths = dict.fromkeys(f(path) for path in header_folders() for f in (str, os.path.realpath))
+    headers = (shlex.quote(f"-ffile-prefix-map={path}=include") for path in paths)
     kind = "clang++" if "clang" in Path(compiler()).name else "g++"
     text = f"""#!/bin/sh
 link=
@@ -69,7 +75,8 @@ for argument in "$@"; do
     esac
     set -- "$@" "$argument"
 done
-exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhere}}=." $link
+exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhere}}=." \\
+    {" ".join(headers)} $link
 """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / "toolchain" / digest / f"tcbuild-{kind}"
@@ -80,6 +87,14 @@ exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhe
         aside.chmod(0o755)
         aside.replace(path)
     return path
+
+
+def header_folders() -> tuple[str, str]:
+    """Return the folders with the headers of torch and of Python."""
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    return str(Path(torch.origin).parent / "include"), sysconfig.get_path("include")
 
 
 def _runtime_library() -> str:

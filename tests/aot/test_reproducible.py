@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
-from ..conftest import ROOT, CommandLine
+import torch
+
+from tcbuild.formats import Artifact
+
+from ..conftest import ROOT, CommandLine, python_path
 
 FINGERPRINT = """
 from tcbuild.aot import capture, fingerprint, partition, sizes
@@ -48,6 +52,10 @@ def test_bytes_do_not_depend_on_folders_caches_and_hash_seeds(
 ) -> None:
     spec = copytree(tiny_spec_dir, tmp_path / "elsewhere", ignore=ignore_patterns("*.tcb", "__*"))
     (tmp_path / "tmp").mkdir()
+    # Another virtual environment: torch has another path, which its headers put into assertions.
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "torch").symlink_to(Path(torch.__file__).parent)
     out = tmp_path / "out.tcb"
     done = tcbuild(
         *("build", spec / "tcbuild.toml", "-o", out),
@@ -55,9 +63,13 @@ def test_bytes_do_not_depend_on_folders_caches_and_hash_seeds(
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
         TMPDIR=str(tmp_path / "tmp"),
         PYTHONHASHSEED="7",
+        PYTHONPATH=python_path(packages, ROOT / "src"),
     )
     assert done.returncode == 0, done.stderr
     assert "(cached)" not in done.stderr
     assert out.read_bytes() == tiny_artifact.read_bytes()
+    with Artifact(out) as artifact:
+        for section in artifact.manifest.sections:
+            assert b"packages/torch" not in artifact.read(section.name)
     left = os.listdir(tmp_path / "tmp")
     assert [name for name in left if name.startswith("tcbuild")] == []

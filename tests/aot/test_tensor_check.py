@@ -32,7 +32,7 @@ def test_bytes_do_not_depend_on_folders(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("cast_artifact")
 def test_a_build_without_python_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_check, "_FLAGS", (*tensor_check._FLAGS, "-DNOT_IN_THE_CACHE"))
-    monkeypatch.setattr(tensor_check, "_headers", lambda: [str(tmp_path)])
+    monkeypatch.setattr(toolchain, "header_folders", lambda: (str(tmp_path),))
     report = aot.build(replace(models.CAST, verify=False), tmp_path / "cast.tcb")
     assert report.compiled == 0
     (note,) = report.notes
