@@ -6,7 +6,9 @@ The builder's check of training steps. `FOLDER/steps.json` lists calls:
 
 The file has the call's tensors by number, and by path the gradient of each output. A module that has the
 artifact's weights and nothing else gets it attached. Each call is made twice in a row, forward and
-backward; then, from fresh weights, `steps` times with an optimizer step of `rate` behind each.
+backward; then, from fresh weights, `steps` times with an optimizer step of `rate` behind each. All but the
+second call is done by one thread: where several add to one number, as to the gradient of an embedding, they do
+so in any order, and what was found would never be found again.
 `step-ID.safetensors` gets `1/output['x']` for what came out of the first call, `1/gradient NAME` for a
 weight or an input, `1/buffer NAME`, and `trained/weight NAME` after the last step; `slope/...` has, by the same seed of random numbers, the
 loss a little to either side along the gradient, and what the gradient says of the difference.
@@ -16,7 +18,8 @@ loss a little to either side along the gradient, and what the gradient says of t
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -118,6 +121,7 @@ class _Trial:
         self._tangents = {k: v.to(device) for k, v in given.items() if not k.isdigit()}
         self._signature = signature
         self._request = request
+        self._threads = torch.get_num_threads()
 
     def fresh(self) -> Skeleton:
         module = skeleton(self.variant, self._stored, self._record)
@@ -144,7 +148,8 @@ class _Trial:
         module, found = self.fresh(), {}
         for number in (1, 2):
             kept: dict[str, torch.Tensor] = {}
-            self.loss(module, kept).backward()  # type: ignore[no-untyped-call]
+            with _threads(1 if number == 1 else self._threads):
+                self.loss(module, kept).backward()  # type: ignore[no-untyped-call]
             for path, leaf in kept.items():
                 if path.startswith("input "):
                     name = path.removeprefix("input ")
@@ -201,6 +206,17 @@ class _Trial:
         return self.loss(module)
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let that many threads work within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _grad(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone()
 
@@ -218,9 +234,11 @@ def main(argv: list[str]) -> int:
         with Artifact(path) as artifact:
             for request in requests:
                 trial = _Trial(artifact, request, folder)
-                found = trial.twice() | trial.slope()
-                if request["steps"]:
-                    found |= trial.trained()
+                found = trial.twice()
+                with _threads(1):
+                    found |= trial.slope()
+                    if request["steps"]:
+                        found |= trial.trained()
                 plain = {k: v.detach().cpu().contiguous().clone() for k, v in found.items()}
                 save_file(plain, folder / f"step-{request['id']}.safetensors")
     except TcbuildError as error:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tcbuild import runtime
 
+from ..conftest import CommandLine
 from . import models
 from .conftest import BATCH, Build
 
@@ -126,3 +127,9 @@ def test_dropout_draws_by_the_seed(block_artifact: Path) -> None:
     assert not torch.equal(found[0]["loss"], found[2]["loss"])
     for batch, seq in ((2, 2), (5, 32)):
         step(module, square, models.drawn(batch, seq, 16))
+
+
+def test_verify_says_what_it_did_not_check(tcbuild: CommandLine, block_artifact: Path) -> None:
+    done = tcbuild("verify", block_artifact)
+    assert done.returncode == 0, done.stderr
+    assert "not checked: a training step needs the model: --spec SPEC" in done.stdout
