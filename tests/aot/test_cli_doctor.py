@@ -23,8 +23,8 @@ COMPILES_ONLY = '#!/bin/sh\n[ "$1" = --version ] && { echo broken 1.0; exit; }\n
 CRASHES = """#!/bin/sh
 for argument in "$@"; do [ "$last" = -o ] && out=$argument; last=$argument; done
 case "$*" in
-  *torch*-shared*|*-shared*torch*) exec gcc -shared -fPIC {source} -o "$out" ;;
-  *torch/include*) exec touch "$out" ;;
+  *-ltorch*-shared*|*-shared*-ltorch*) exec gcc -shared -fPIC {source} -o "$out" ;;
+  *" -I"*"/torch/include "*) exec touch "$out" ;;
   *) exec g++ "$@" ;;
 esac
 """
@@ -162,7 +162,7 @@ def test_a_library_that_crashes_at_load(cxx: Any, tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_does_not_know_torch(cxx: Any, tmp_path: Path) -> None:
-    cxx('#!/bin/sh\ncase "$*" in *torch/include*) echo no ATen; exit 1;; esac; exec g++ "$@"\n')
+    cxx('#!/bin/sh\ncase "$*" in *" -I"*"/torch/include "*) echo no ATen; exit 1;; esac; exec g++ "$@"\n')
     seen = found(library.checks("cpu", tmp_path, needs=()))
     assert seen["cpu library"].status == PROBLEM
     assert "\n" not in seen["cpu library"].found
