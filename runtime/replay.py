@@ -183,9 +183,10 @@ class _Replay:
 
     def _by_eager(self, source: str, inputs: Tensors, dims: Mapping[str, int]) -> None:
         """Answer by the graph as `eager`, and as `again`: otherwise wherever random numbers show."""
-        before = torch.get_rng_state()
+        before = devices.random_state(self._device)
         self._by_graph("eager", source, inputs, dims, torch.clone)
-        tries = 1 if torch.equal(before, torch.get_rng_state()) else RANDOM_TRIES
+        after = devices.random_state(self._device)
+        tries = 1 if all(map(torch.equal, before, after)) else RANDOM_TRIES
         shown: dict[str, object] = {}
         for _ in range(tries):
             self._by_graph("again", source, inputs, dims, torch.clone)

@@ -16,8 +16,8 @@ from ..formats.layout import strides_of
 from ..formats.private_map import forget
 from ..formats.safetensors_header import Entry, read_header
 from ..formats.weights import check_stored
+from .devices import CPU
 
-CPU: Final = torch.device("cpu")
 CONTIGUOUS: Final = "contiguous"
 
 
