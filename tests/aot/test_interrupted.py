@@ -89,17 +89,15 @@ def test_killed_builds_leave_no_artifact_and_keep_what_was_finished(tmp_path: Pa
     assert beside(out) == ["out.tcb"]  # and was removed
     with Artifact(out) as artifact:
         artifact.check()
-
-
-def test_weights_of_their_own_get_their_name_with_the_artifact(tmp_path: Path) -> None:
-    out, file = tmp_path / "out.tcb", tmp_path / "out.weights.safetensors"
+    # Weights in a file of their own get their name with the artifact.
+    out, file = tmp_path / "two.tcb", tmp_path / "two.weights.safetensors"
     for old in (out, file):
         old.write_text("the old one", encoding="utf-8")
     run(out, "package", "external")
     assert [path.read_text(encoding="utf-8") for path in (out, file)] == ["the old one"] * 2
-    assert len(beside(out)) == 4
+    assert len(beside(out)) == 5
     run(out, "", "external")
-    assert beside(out) == [out.name, file.name]
+    assert beside(out) == ["out.tcb", out.name, file.name]
     with Artifact(out) as artifact:
         artifact.check()
 

@@ -146,9 +146,9 @@ def test_both_files_may_move_and_the_weights_may_be_elsewhere(net: Path, tmp_pat
 
 def test_two_artifacts_with_one_file(net: Path, tmp_path: Path) -> None:
     """The second one is built by itself; the first one's file has its weights, and more."""
-    class_names = replace(NET, name="again", verify=False, embed_graph=False)
+    spec = replace(NET, name="again", verify=False, embed_graph=False)
     other = tmp_path / "again.tcb"
-    aot.build(class_names, other)
+    aot.build(spec, other)
     (tmp_path / "again.weights.safetensors").unlink()
     shared = net.parent / FILE
     save_file({**load_file(shared), "of another model": torch.ones(3)}, tmp_path / "both")
@@ -179,7 +179,7 @@ def of_another_model(path: Path) -> None:
     save_file({k: v + 1 for k, v in load_file(path).items()}, path)
 
 
-WRONG = {
+WRONG: dict[Callable[[Path], None], type[FormatError]] = {
     flipped: DigestError,
     truncated: WeightsError,
     of_another_shape: WeightsError,
@@ -259,11 +259,11 @@ def test_the_commands(net: Path, tcbuild: CommandLine, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "0.0% missed" in done.stdout
     assert serve(net, "--weights").returncode == 2
-    environment = {"PYTHONPATH": python_path(ROOT / "src", ROOT)}
-    checked = tcbuild("inspect", net, "--check", "--weights", there, **environment)
+    path = python_path(ROOT / "src", ROOT)
+    checked = tcbuild("inspect", net, "--check", "--weights", there, PYTHONPATH=path)
     assert f"in another file: {FILE}" in checked.stdout, checked.stderr
     assert "tensors of" in checked.stdout
-    verified = tcbuild("verify", net, "--weights", there, **environment)
+    verified = tcbuild("verify", net, "--weights", there, PYTHONPATH=path)
     assert verified.returncode == 0, verified.stderr
 
 
