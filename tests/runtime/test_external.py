@@ -231,6 +231,15 @@ def test_who_needs_no_weights_needs_no_file(net: Path) -> None:
         assert weights.load(artifact, only=[]) == {}
 
 
+def test_a_module_that_has_the_weights_needs_no_file(net: Path) -> None:
+    (net.parent / FILE).unlink()
+    module = models.net()
+    runtime.attach(module, net, on_miss="raise")
+    args, _ = models.net_call()
+    with torch.no_grad():
+        assert same(module(*args), models.net()(*args))
+
+
 def test_some_weights_only(net: Path) -> None:
     with Artifact(net) as artifact:
         assert sorted(weights.load(artifact, only=["small", "head.weight"])) == [
