@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from tcbuild import aot, runtime
 from tcbuild.aot.merge import merge
-from tcbuild.formats import Artifact, FormatError
+from tcbuild.formats import Artifact, FormatError, Manifest
+from tcbuild.formats.difference import between
 from tcbuild.formats.errors import DigestError, MissingWeightsError, WeightsError
 from tcbuild.runtime import weights
 
 from .. import models
-from ..conftest import ROOT, CommandLine, one_at_a_time, python_path
+from ..conftest import ROOT, CommandLine, Rewrite, one_at_a_time, python_path
 from .conftest import Script, same
 
 NET = replace(models.NET, weights="external")
@@ -274,6 +275,34 @@ def test_the_commands(net: Path, tcbuild: CommandLine, tmp_path: Path) -> None:
     assert "tensors of" in checked.stdout
     verified = tcbuild("verify", net, "--weights", there, PYTHONPATH=path)
     assert verified.returncode == 0, verified.stderr
+
+
+def test_what_is_another_between_artifacts(net: Path, net_artifact: Path, rewrite: Rewrite) -> None:
+    def told(one: Path, other: Path) -> list[str]:
+        with Artifact(one) as first, Artifact(other) as second:
+            return [str(difference) for difference in between(first, second)]
+
+    assert told(net, net) == []
+    assert told(net_artifact, net) == [
+        f"where: in the artifact -> in {FILE}",
+        "mix: not compared -> stored in another order",
+    ]
+
+    def with_another_digest(manifest: Manifest) -> Manifest:
+        assert manifest.weights is not None
+        assert manifest.weights.external is not None
+        tensors = {**manifest.weights.external.tensors}
+        tensors["small"] = replace(tensors["small"], digest=f"sha256:{0:064}")
+        external = replace(manifest.weights.external, tensors=tensors)
+        return replace(manifest, weights=replace(manifest.weights, external=external))
+
+    other = rewrite(net, with_another_digest)
+    assert told(net, other) == ["small: some values -> other values"]
+    assert told(other, net_artifact) == [
+        f"where: in {FILE} -> in the artifact",
+        "mix: not compared -> stored in another order",
+        "small: some values -> other values",
+    ]
 
 
 def test_joined_parts_are_the_whole(net_folder: Path, tmp_path: Path) -> None:
