@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def verify(
         files = {module: (imports or {}).get(module, "") for module in sorted(modules)}
         (folder / "imports.json").write_text(json.dumps(files), encoding="utf-8")
         named = path if name is None else name
-        given = [] if weights is None else [os.fspath(weights)]
-        _replay("replay", [os.fspath(path), str(folder), *given], folder, named)
+        replay = partial(_replay, path=path, folder=folder, name=named, weights=weights)
+        replay("replay")
         rows: list[Row] = []
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
@@ -117,20 +118,18 @@ def verify(
             steps = StepCheck(
                 artifact.manifest, placement, inputs, lambda one: _sizes(one, {}, tune or {})
             )
-            rows.extend(
-                _steps(steps, [os.fspath(path), str(folder), *given], folder, named, tolerance)
-            )
+            rows.extend(_steps(steps, replay, folder, tolerance))
     return tuple(rows)
 
 
 def _steps(
-    check: StepCheck, arguments: Sequence[str], folder: Path, name: object, tolerance: float
+    check: StepCheck, replay: Callable[[str], None], folder: Path, tolerance: float
 ) -> Iterator[Row]:
     """Check the training steps: against the model, as there is no graph of eager's gradients."""
     if not check:
         return
     check.write(folder)
-    _replay("replay_step", arguments, folder, name)
+    replay("replay_step")
     for variant, dims, what, verdict in check.compare(folder, tolerance):
         yield Row(variant=variant, sizes=_words(dims), output=what, **asdict(verdict))
 
@@ -284,8 +283,15 @@ def _save_inputs(
     return args, kwargs
 
 
-def _replay(how: str, arguments: Sequence[str], folder: Path, name: object) -> None:
-    command = own_process.command(f"runtime.{how}", *arguments)
+def _replay(
+    how: str,
+    path: str | os.PathLike[str],
+    folder: Path,
+    name: object,
+    weights: str | os.PathLike[str] | None,
+) -> None:
+    more = [] if weights is None else [os.fspath(weights)]
+    command = own_process.command(f"runtime.{how}", os.fspath(path), str(folder), *more)
     environment = own_process.environment()
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, errors="replace", check=False

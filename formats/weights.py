@@ -104,10 +104,12 @@ def check_stored(weights: Weights, entries: Mapping[str, Entry], where: str) -> 
             shape, or does not start at a multiple of its item's size.
     """
     listed = set(weights.stored())
-    for name in sorted(entries.keys() - listed):
-        found, expected = "a tensor that is not listed", "the tensors that the manifest lists"
+    if listed != entries.keys():
+        name = min(listed ^ entries.keys())
+        found = "a tensor that is not listed" if name in entries else "no such tensor"
+        expected = "the tensors that the manifest lists"
         raise WeightsError(f"{where}: tensor {show(name)}", found=found, expected=expected)
-    for name in weights.stored():
+    for name in listed:
         weight = weights.tensors[name]
         shape = tuple(weight.shape[axis] for axis in axes(weight.layout, len(weight.shape)))
         _check_entry(name, weight.dtype, shape, entries, where)

@@ -42,9 +42,8 @@ class WeightsFile:
         self._external = external
         where = str(self.path)
         try:
-            regular = stat.S_ISREG(
-                self.path.stat().st_mode
-            )  # to open a pipe would wait for its writer
+            # To open a pipe would wait for its writer.
+            regular = stat.S_ISREG(self.path.stat().st_mode)
             file = self.path.open("rb") if regular else None
         except OSError as error:
             found = error.strerror or str(error)
