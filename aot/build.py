@@ -26,10 +26,11 @@ from .plan import Plan
 from .producer import producer
 from .progress import Progress, Watch, silent
 from .report import Report
-from .spec import MAX_AUTOTUNE, ON, Call, Spec
+from .spec import EXTERNAL, MAX_AUTOTUNE, ON, Call, Spec
 from .tuning import EarlierTuning
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
+from .weights_file import Written, beside
 from .writing import writing
 
 P = ParamSpec("P")
@@ -68,7 +69,8 @@ def build(
 
     Args:
         spec: what to build.
-        out: path of the `.tcb` file; replaced as a whole when the new one is complete.
+        out: path of the `.tcb` file; replaced as a whole when the new one is complete. Where the spec
+            wants the weights in a file of their own, it is written beside this one.
         only: patterns of the ids of the jobs to build, as in `Plan.only`; all jobs where left out.
         shard: which part of these to build, and of how many, from 1: for `merge`, not to be served.
         progress: called with an Event when a stage of a job begins and ends.
@@ -121,8 +123,12 @@ def build(
             origin=origin.digests(spec, module),
             renamed=weights.renamed(),
             tied=weights.tied(placement.on(plan.jobs[0].target.device)),
+            external=spec.weights == EXTERNAL,
         )
-    with aside(path) as new:
+    external = spec.weights == EXTERNAL and shard is None  # a part is one file
+    with aside(path) as new, beside(path, weights, external=external) as kept:
+        if kept is not None:
+            write = partial(write, external=kept.record)
         with watch.stage("package"):
             check, note = tensor_check.compiled(cache)
             notes.extend(note)
@@ -131,7 +137,7 @@ def build(
                 write(new)
         if spec.verify:
             candidates = {job.part.id: job.candidate for job in built}
-            rows = _verify(spec, plan, whole, placement, candidates, new, path, cache, watch)
+            rows = _verify(spec, plan, whole, placement, candidates, new, kept, path, cache, watch)
         if rows or record is not None:
             with writing(path):
                 write(new, checks=checks(rows), shard=record)
@@ -142,6 +148,7 @@ def build(
         artifact=path,
         bytes=size,
         weight_bytes=weights.bytes(),
+        weights_file=None if kept is None else kept.final,
         jobs=tuple(job.report for job in built),
         seconds=time.perf_counter() - began,
         verification=rows,
@@ -256,6 +263,7 @@ def _verify(
     placement: Placement,
     candidates: Mapping[str, Candidate],
     new: Path,
+    kept: Written | None,
     path: Path,
     cache: JobCache,
     watch: Watch,
@@ -279,6 +287,7 @@ def _verify(
             tolerance=spec.tolerance,
             imports=operators.files(),
             name=path,
+            weights=None if kept is None else kept.path,
         )
 
     with watch.stage("verify") as said:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from ..formats.errors import TcbuildError
+from ..formats.external import file_beside
 from . import processors
 from .errors import ClusterError, ToolError, record_of, recorded
 from .job_cache import JobCache
@@ -87,7 +88,7 @@ def build(
 
     Args:
         source: a spec, or the path of its file; the folder of the file is copied to the workers, but for
-            artifacts in it.
+            artifacts in it, and the weights beside `out`.
         out, only: as for `build.build`.
         changes: of attributes of the spec, by name.
         progress: called with an Event when a part begins and ends.
@@ -107,9 +108,8 @@ def build(
     own = not ray.is_initialized()
     name = "" if isinstance(source, Spec) else str(Path(source).resolve())
     if own:
-        folder = (
-            {"working_dir": os.path.dirname(name), "excludes": ["*.tcb", ".git"]} if name else {}
-        )
+        left_out = ["*.tcb", file_beside(Path(out)).name, ".git"]
+        folder = {"working_dir": os.path.dirname(name), "excludes": left_out} if name else {}
         ray.init(runtime_env=folder, logging_level="ERROR", log_to_driver=False)
     spec = source if isinstance(source, Spec) else Spec.load(source)
     spec = replace(spec, **dict(changes or {}))  # type: ignore[arg-type]

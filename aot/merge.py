@@ -21,6 +21,7 @@ from .package import Part, aside, package
 from .report import JobReport, Report
 from .tensor_check import TensorCheck
 from .weight_table import WeightTable, place, same
+from .weights_file import beside
 from .writing import writing
 
 # What a part and the record of its variant both have, and have alike; the rest is by name or number.
@@ -80,7 +81,8 @@ def merge(parts: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) 
                 if name not in one.shard.renamed:
                     weights.add_name(name, one.weights[name], weight.role)
         first = given[0].manifest
-        with aside(path) as new:
+        external = given[0].shard.external
+        with aside(path) as new, beside(path, weights, external=external) as kept:
             with writing(path):
                 package(
                     new,
@@ -95,12 +97,14 @@ def merge(parts: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) 
                     frozen=first.frozen,
                     tensor_check=_tensor_check(given[0]),
                     checks=tuple(_checks(given)),
+                    external=None if kept is None else kept.record,
                 )
             size = new.stat().st_size
     return Report(
         artifact=path,
         bytes=size,
         weight_bytes=weights.bytes(),
+        weights_file=None if kept is None else kept.final,
         jobs=tuple(
             JobReport(
                 id=part.id,
@@ -135,6 +139,9 @@ def _weights(artifact: Artifact) -> dict[str, torch.Tensor]:
     record = artifact.manifest.weights
     if record is None:
         return {}
+    if record.section is None:
+        found, expected = "a part with its weights in another file", "a part that is one file"
+        raise MergeError(artifact.path, found=found, expected=expected)
     view = artifact.map_private(record.section)
     entries = read_header(view, str(artifact.path))
     storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage()

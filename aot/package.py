@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..formats import external as externals
+from ..formats import shards
 from ..formats.bucket import Bucket
 from ..formats.container import Content, write
 from ..formats.extension import Extension
+from ..formats.external import External
 from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
 from ..formats.section import RAW, sha256
-from ..formats.shards import FEATURE, Shard
+from ..formats.shards import Shard
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
 from ..formats.step import Step
 from ..formats.target import Target
@@ -75,8 +78,12 @@ def package(
     tensor_check: TensorCheck | None = None,
     checks: tuple[Check, ...] = (),
     shard: Shard | None = None,
+    external: External | None = None,
 ) -> None:
-    """Write an artifact to `path`, which is not its final name: see `aside`."""
+    """Write an artifact to `path`, which is not its final name: see `aside`.
+
+    Its weights are those of `weights`, in the artifact or, where `external` is given, in that file.
+    """
     contents: dict[str, Content] = {}
     signatures: list[Signature] = []
     variants = []
@@ -97,16 +104,19 @@ def package(
         signatures=tuple(signatures),
         variants=tuple(variants),
         sections=(),
-        weights=weights.record(WEIGHTS),
+        weights=weights.record(WEIGHTS, external),
         environment=environment,
         frozen=frozen,
         checks=checks,
         model=source,
         tensor_check=extension,
-        requires=() if shard is None else (FEATURE,),
+        requires=(
+            *([] if external is None else [externals.FEATURE]),
+            *([] if shard is None else [shards.FEATURE]),
+        ),
         shard=shard,
     )
-    if manifest.weights is not None:
+    if manifest.weights is not None and external is None:
         contents[WEIGHTS] = Content(name=WEIGHTS, parts=weights.section(), encoding=RAW)
     write(path, manifest, list(contents.values()))
 

@@ -44,7 +44,8 @@ class Report:
     Attributes:
         artifact: its path.
         bytes: the size of the artifact.
-        weight_bytes: of them, the weights.
+        weight_bytes: of the weights, in the artifact or in a file of their own.
+        weights_file: that file; None where the weights are in the artifact.
         jobs: one entry each.
         seconds: of the whole build.
         verification: one row for each variant and size, empty where it was switched off.
@@ -54,6 +55,7 @@ class Report:
     artifact: Path
     bytes: int
     weight_bytes: int
+    weights_file: Path | None = None
     jobs: tuple[JobReport, ...]
     seconds: float
     verification: tuple[Any, ...] = ()
@@ -65,9 +67,11 @@ class Report:
         return sum(job.compiled for job in self.jobs)
 
     def __str__(self) -> str:
+        weights = f"{self.weight_bytes / 1e6:.1f} MB of weights"
+        where = f", {self.weights_file}: {weights}" if self.weights_file else f" ({weights})"
         lines = [
-            f"wrote {self.artifact}: {self.bytes / 1e6:.1f} MB "
-            f"({self.weight_bytes / 1e6:.1f} MB of weights), {len(self.jobs)} variants, "
+            f"wrote {self.artifact}: {self.bytes / 1e6:.1f} MB"
+            f"{where}, {len(self.jobs)} variants, "
             f"{self.compiled} compiled, {self.seconds:.1f} s"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])

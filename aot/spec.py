@@ -24,6 +24,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 MAX_AUTOTUNE = "max-autotune"
 MODES = ("default", "reduce-overhead", MAX_AUTOTUNE)
 OFF, ON = "off", "on"
+EMBEDDED, EXTERNAL = "embedded", "external"
 VALUE_TYPES = (type(None), bool, int, float, str)
 
 
@@ -57,6 +58,8 @@ class Spec:
         tune: the limits of that search.
         emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
             instead of once for a fused kernel: nearer to eager, and slower.
+        weights: where the weights are: "embedded" in the artifact, or "external", in a safetensors file
+            beside it: `model.weights.safetensors` for `model.tcb`.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
         verify: whether the build ends with the check of every variant against the model.
         tolerance: how many times eager's own error against float64 a variant may have.
@@ -77,6 +80,7 @@ class Spec:
     mode: str = "default"
     tune: Tune = field(default_factory=Tune)
     emulate_precision_casts: bool = False
+    weights: str = EMBEDDED
     embed_graph: bool = True
     verify: bool = True
     tolerance: float = 2.0
@@ -100,6 +104,9 @@ class Spec:
             raise SpecError(f"values.{name}", found="optional, too", expected="one of the two")
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
+        if self.weights not in (EMBEDDED, EXTERNAL):
+            expected = f"{EMBEDDED} or {EXTERNAL}"
+            raise SpecError("build.weights", found=self.weights, expected=expected)
         self.tune.check("tune")
         if self.step is not None:
             self.step.check("training")

@@ -11,7 +11,7 @@ from typing import Any
 from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
-from .spec import OFF, Call, Spec
+from .spec import EMBEDDED, OFF, Call, Spec
 from .training import Training
 from .tune import Tune
 
@@ -30,7 +30,7 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
         "training": list,
         "grad": list,
     },
-    "build": {"targets": list, "mode": str, "emulate_precision_casts": bool},
+    "build": {"targets": list, "mode": str, "emulate_precision_casts": bool, "weights": str},
     "tune": {"minutes": (int, float), "candidates": int},
     "training": {
         "inference": bool,
@@ -83,6 +83,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         mode=build.get("mode", "default"),
         tune=Tune(**tables["tune"]),
         emulate_precision_casts=build.get("emulate_precision_casts", False),
+        weights=build.get("weights", EMBEDDED),
         embed_graph=tables["fallback"].get("embed", True),
         verify=tables["verify"].get("enabled", True),
         tolerance=float(tables["verify"].get("tolerance", 2.0)),

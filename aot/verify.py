@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def verify(
     name: object = None,
     at: Mapping[str, int] | None = None,
     padded: Mapping[str, Sequence[int]] | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> tuple[Row, ...]:
     """Check every variant of an artifact.
 
@@ -79,6 +81,7 @@ def verify(
             variant was compiled from.
         padded: all sizes that calls are padded up to, by dimension; those of the artifact's own variants
             where left out.
+        weights: the file that the weights are in, where they are in one that is not beside the artifact.
 
     Returns:
         One row for each variant, size and output; `problem` says which do not pass.
@@ -89,7 +92,7 @@ def verify(
             the exit code of the runtime's own error: it is for another host, a library does not load.
     """
     with Artifact(path) as artifact, tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
-        artifact.check()
+        artifact.check(weights)
         folder = Path(made)
         requests = list(_requests(artifact.manifest, tune or {}, at, padded))
         placement = Placement(module) if module is not None else None
@@ -102,7 +105,8 @@ def verify(
         files = {module: (imports or {}).get(module, "") for module in sorted(modules)}
         (folder / "imports.json").write_text(json.dumps(files), encoding="utf-8")
         named = path if name is None else name
-        _replay("replay", path, folder, named)
+        replay = partial(_replay, path=path, folder=folder, name=named, weights=weights)
+        replay("replay")
         rows: list[Row] = []
         for request, call in zip(requests, calls, strict=True):
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
@@ -111,27 +115,21 @@ def verify(
                 model = _model_answers(placement.on(variant.device), call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
         if placement is not None and inputs is not None and at is None:
-            rows.extend(_steps(artifact, placement, inputs, tune or {}, folder, named, tolerance))
+            steps = StepCheck(
+                artifact.manifest, placement, inputs, lambda one: _sizes(one, {}, tune or {})
+            )
+            rows.extend(_steps(steps, replay, folder, tolerance))
     return tuple(rows)
 
 
 def _steps(
-    artifact: Artifact,
-    placement: Placement,
-    inputs: Inputs,
-    tune: Mapping[str, int],
-    folder: Path,
-    name: object,
-    tolerance: float,
+    check: StepCheck, replay: Callable[[str], None], folder: Path, tolerance: float
 ) -> Iterator[Row]:
     """Check the training steps: against the model, as there is no graph of eager's gradients."""
-    check = StepCheck(
-        artifact.manifest, placement, inputs, lambda variant: _sizes(variant, {}, tune)
-    )
     if not check:
         return
     check.write(folder)
-    _replay("replay_step", artifact.path, folder, name)
+    replay("replay_step")
     for variant, dims, what, verdict in check.compare(folder, tolerance):
         yield Row(variant=variant, sizes=_words(dims), output=what, **asdict(verdict))
 
@@ -285,8 +283,15 @@ def _save_inputs(
     return args, kwargs
 
 
-def _replay(how: str, path: str | os.PathLike[str], folder: Path, name: object) -> None:
-    command = own_process.command(f"runtime.{how}", os.fspath(path), str(folder))
+def _replay(
+    how: str,
+    path: str | os.PathLike[str],
+    folder: Path,
+    name: object,
+    weights: str | os.PathLike[str] | None,
+) -> None:
+    more = [] if weights is None else [os.fspath(weights)]
+    command = own_process.command(f"runtime.{how}", os.fspath(path), str(folder), *more)
     environment = own_process.environment()
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, errors="replace", check=False

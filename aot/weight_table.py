@@ -1,15 +1,19 @@
 """The weights of all variants: each stored once, tied ones under one name."""
 
 import ctypes
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from ..formats.external import Digests, External
 from ..formats.layout import axes
 from ..formats.manifest import Weight, Weights
 from ..formats.safetensors_header import ITEM_SIZES, write_header
+from ..formats.section import sha256, xxh3
 from ..formats.step import Step
 from . import structure
 
@@ -107,12 +111,18 @@ class WeightTable:
         self._tensors.setdefault(name, tensor)
         self._roles.setdefault(name, role)
 
-    def record(self, section: str) -> Weights | None:
-        """Return the manifest's record of the weights; None where there are none."""
+    def record(self, section: str, external: External | None = None) -> Weights | None:
+        """Return the manifest's record of the weights; None where there are none.
+
+        Args:
+            section: the name of the section that they are in.
+            external: the file that they are in instead.
+        """
         if not self._tensors:
             return None
         return Weights(
-            section=section,
+            section=section if external is None else None,
+            external=external,
             tensors={
                 name: _weight(tensor, self._roles[name]) for name, tensor in self._tensors.items()
             },
@@ -125,17 +135,33 @@ class WeightTable:
         Tensors whose size is a multiple of 64 bytes come first, then by the size of their items, so
         that as many as possible start at a multiple of 64 and all at a multiple of their item's size.
         """
+        dense = {name: _in_memory_order(tensor) for name, tensor in self._in_order()}
+        return [_header(dense), *(tensor_bytes(tensor) for tensor in dense.values())]
+
+    def write_file(self, path: Path) -> dict[str, Digests]:
+        """Write the safetensors file; return the digests of its tensors.
+
+        In the order of the section, but each tensor in row-major order, as whoever reads such a file
+        expects it. One tensor at a time is copied to the CPU.
+        """
+        digests = {}
+        with path.open("wb") as file:
+            file.write(_header(dict(self._in_order())))
+            for name, tensor in self._in_order():
+                data = tensor_bytes(tensor.contiguous().cpu())
+                file.write(data)
+                digests[name] = Digests(digest=sha256(data), checksum=xxh3(data))
+            file.flush()
+            os.fsync(file.fileno())
+        return digests
+
+    def _in_order(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the stored tensors in their order in the file."""
         aliases = self._aliases()
-        stored = {name: t for name, t in self._tensors.items() if name not in aliases}
-        order = sorted(
-            stored,
-            key=lambda name: (stored[name].nbytes % ALIGN != 0, -stored[name].itemsize, name),
+        stored = [item for item in self._tensors.items() if item[0] not in aliases]
+        return sorted(
+            stored, key=lambda item: (item[1].nbytes % ALIGN != 0, -item[1].itemsize, item[0])
         )
-        dense = {name: _in_memory_order(stored[name]) for name in order}
-        header = write_header(
-            {name: (_dtype(tensor), tuple(tensor.shape)) for name, tensor in dense.items()}, ALIGN
-        )
-        return [header, *(tensor_bytes(tensor) for tensor in dense.values())]
 
     def bytes(self) -> int:
         """Return how many bytes the stored weights take."""
@@ -184,6 +210,11 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 def place(tensor: torch.Tensor) -> object:
     """Return what two tensors have in common that are one and the same."""
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def _header(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    forms = {name: (_dtype(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return write_header(forms, ALIGN)
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:

@@ -49,7 +49,7 @@ def sections(path: Path) -> Row:
     with Artifact(path) as artifact:
         weights = artifact.manifest.weights
         assert weights is not None
-        size = artifact.manifest.section(weights.section).length
+        size = weights.nbytes()
     return {"file": path.stat().st_size / MEGA, "weights": size / MEGA}
 
 

@@ -23,12 +23,15 @@ from .errors import (
     TooLargeError,
     TruncatedError,
     VersionError,
+    WeightsError,
 )
 from .manifest import Manifest
+from .private_map import map_private
 from .safetensors_header import read_header
 from .section import PAGE, RAW, ZSTD, Section
 from .strict_json import show
 from .version import CURRENT, OLDEST
+from .weights_file import WeightsFile
 
 MAGIC: Final = b"\x89TCB\r\n\x1a\n"
 # magic, version, reserved (0), length of the manifest, length of the file, sha256 of the manifest
@@ -149,20 +152,38 @@ class Artifact:
             ValueError: the artifact is closed.
         """
         section = self._section(name)
-        start = self.data + section.offset
-        if not section.length:
-            return memoryview(bytearray())
-        before = start % mmap.ALLOCATIONGRANULARITY
-        private = mmap.mmap(
-            self._file.fileno(),
-            before + section.length,
-            access=mmap.ACCESS_COPY,
-            offset=start - before,
-        )
-        return memoryview(private)[before:]
+        return map_private(self._file.fileno(), self.data + section.offset, section.length)
 
-    def check(self) -> None:
+    def weights_file(self, given: str | os.PathLike[str] | None = None) -> WeightsFile | None:
+        """Open the file that the weights are in, if they are in one of their own.
+
+        Args:
+            given: its path; where left out, it is beside the artifact under the name that the manifest
+                has for it.
+
+        Raises:
+            WeightsError: a path is given, and the artifact has its weights in itself, or has none; or
+                as WeightsFile.
+            MissingWeightsError: there is no such file.
+        """
+        record = self.manifest.weights
+        if record is None or record.external is None:
+            if given is None:
+                return None
+            raise WeightsError(
+                self.path,
+                found=f"weights={str(given)!r} for an artifact with no weights in another file",
+                expected="none",
+                tip="leave it out; load_weights gives a model that is loaded other values",
+            )
+        path = self.path.parent / record.external.file if given is None else given
+        return WeightsFile(path, record, record.external)
+
+    def check(self, weights_file: str | os.PathLike[str] | None = None) -> None:
         """Read every byte: digests (slow ones too), padding, and the weights against the manifest.
+
+        Args:
+            weights_file: where the weights are, if in a file of their own and not beside this one.
 
         Raises:
             FormatError: naming the first part that is not what was recorded.
@@ -176,8 +197,12 @@ class Artifact:
             data = self.read(section.name)
             sections.check_bytes(replace(section, checksum=None), data, where)
         _check_padding(self._view[end:], end, where)
+        opened = self.weights_file(weights_file)
+        if opened is not None:
+            for name in opened.entries:
+                opened.check(name, thorough=True)
         record = self.manifest.weights
-        if record is not None:
+        if record is not None and record.section is not None:
             place = f"{where}: section {record.section!r}"
             weights.check_stored(record, read_header(self.stored(record.section), place), place)
 

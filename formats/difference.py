@@ -9,15 +9,18 @@ from typing import Any, Final
 from .container import Artifact
 from .record import encode
 from .safetensors_header import read_header
+from .section import sha256
 from .signature import Signature
 from .trial import Trial
 from .variant import Variant
+from .weights import Weights
 
 # Of a variant, what is told by parts and not as a whole.
 _BY_PART: Final = frozenset(
     ["id", "signature", "guards", "files", "options", "trials", "reference"]
 )
 _LONG: Final = 60  # characters of a value that is shown
+_ORDERED: Final = "of a layout"  # in place of a digest of bytes in another order than row-major
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,28 +192,53 @@ def _weights(first: Artifact, second: Artifact) -> Iterator[Difference]:
     one, two = records
     if one is None or two is None:
         return
-    digests = [a.manifest.section(r.section).digest for a, r in ((first, one), (second, two))]
-    if digests[0] == digests[1]:
-        return
-    values = [_bytes(artifact) for artifact in (first, second)]
+    places = [_place(r) for r in (one, two)]
+    if places[0] != places[1]:
+        yield Difference(part="weights", subject="where", first=places[0], second=places[1])
+    if one.section is not None and two.section is not None:
+        if (
+            first.manifest.section(one.section).digest
+            == second.manifest.section(two.section).digest
+        ):
+            return
+        values: list[Mapping[str, object]] = [
+            _bytes(artifact, section)
+            for artifact, section in ((first, one.section), (second, two.section))
+        ]
+    else:
+        values = [_digests(artifact, r) for artifact, r in ((first, one), (second, two))]
     for name in one.tensors:
         a, b = (
             side.get(r.aliases.get(name, name)) for side, r in zip(values, (one, two), strict=True)
         )
         same_form = described[0].get(name) == described[1].get(name)
         if same_form and a is not None and b is not None and a != b:
-            yield Difference(
-                part="weights", subject=name, first="some values", second="other values"
-            )
+            words = ("some values", "other values")
+            if _ORDERED in (a, b):
+                words = ("not compared", "stored in another order")
+            yield Difference(part="weights", subject=name, first=words[0], second=words[1])
 
 
-def _bytes(artifact: Artifact) -> dict[str, memoryview]:
+def _place(record: Weights) -> str:
+    return "in the artifact" if record.external is None else f"in {record.external.file}"
+
+
+def _bytes(artifact: Artifact, section: str) -> dict[str, memoryview]:
     """Return the bytes of each stored weight."""
-    record = artifact.manifest.weights
-    assert record is not None
-    view = artifact.map_private(record.section)
-    entries = read_header(view, f"{os.fspath(artifact.path)}: section {record.section!r}")
-    return {name: memoryview(view)[entry.start : entry.end] for name, entry in entries.items()}
+    view = artifact.map_private(section)
+    entries = read_header(view, f"{os.fspath(artifact.path)}: section {section!r}")
+    return {name: view[entry.start : entry.end] for name, entry in entries.items()}
+
+
+def _digests(artifact: Artifact, record: Weights) -> dict[str, object]:
+    """Return the digest of each stored weight in row-major order."""
+    if record.external is not None:
+        return {name: digests.digest for name, digests in record.external.tensors.items()}
+    assert record.section is not None
+    return {
+        name: sha256(data) if record.tensors[name].layout == "contiguous" else _ORDERED
+        for name, data in _bytes(artifact, record.section).items()
+    }
 
 
 def _tensor_check(artifact: Artifact) -> dict[str, str]:

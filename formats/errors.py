@@ -85,3 +85,8 @@ class TooLargeError(FormatError):
 
 class WeightsError(FormatError):
     problem = "the weights are malformed"
+
+
+class MissingWeightsError(FormatError):
+    problem = "the file with the weights cannot be opened"
+    default_tip = "put it beside the artifact under that name, or say where it is: weights=PATH"

@@ -183,7 +183,7 @@ FACTS: Final[Mapping[str, Fact]] = {
         PROCESS,
         COUNT,
         "how many torch modes, function transforms and levels of forward AD are active; a default "
-        "device is a mode, but for the CPU",
+        "device is a mode, but for the CPU and the device that the artifact is loaded for",
     ),
     "matmul_precision": _fact(PROCESS, TEXT, "how float32 matrix products round: `highest`"),
     "training": _fact(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from . import extension, shards, signature_check, strict_json, variant_check, weights
+from . import extension, external, shards, signature_check, strict_json, variant_check, weights
 from .errors import FormatError, ManifestError, SectionError, TooLargeError, UnknownFeatureError
 from .extension import Extension
 from .record import decode, encode
@@ -209,14 +209,21 @@ def _check_shard(manifest: Manifest, record: Shard, where: str) -> None:
 def _check_weights(
     manifest: Manifest, record: Weights, sections: Collection[str], where: str
 ) -> None:
-    _known("section", record.section, sections, where)
     _at_most(MAX_WEIGHTS, record.tensors, where)
-    encoding = manifest.section(record.section).encoding
-    if encoding != RAW:
-        place = f"{where}: section {show(record.section)}"
-        raise SectionError(
-            place, found=f"encoding {show(encoding)}", expected=f"{RAW!r}, to map it"
-        )
+    if (record.section is None) == (record.external is None):
+        found = "neither" if record.section is None else "both"
+        raise ManifestError(where, found=found, expected="one of section and external")
+    if record.section is not None:
+        _known("section", record.section, sections, where)
+        encoding = manifest.section(record.section).encoding
+        if encoding != RAW:
+            place = f"{where}: section {show(record.section)}"
+            raise SectionError(
+                place, found=f"encoding {show(encoding)}", expected=f"{RAW!r}, to map it"
+            )
+    elif external.FEATURE not in manifest.requires:
+        expected = f"{external.FEATURE!r} among requires"
+        raise ManifestError(where, found=show(list(manifest.requires)), expected=expected)
     weights.check(record, where)
 
 

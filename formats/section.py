@@ -56,6 +56,16 @@ def xxh3(data: bytes | memoryview) -> str:
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(data)}"
 
 
+def is_digest(text: str) -> bool:
+    """Return whether the text is what `sha256` returns."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def is_checksum(text: str) -> bool:
+    """Return whether the text is what `xxh3` returns."""
+    return _CHECKSUM.fullmatch(text) is not None
+
+
 def pack(data: bytes) -> bytes:
     """Compress to one zstd frame that states its size; the same bytes for the same data."""
     compressor = zstandard.ZstdCompressor(level=10, write_content_size=True, write_checksum=False)
@@ -139,11 +149,11 @@ def _check_encoding(section: Section, where: str) -> None:
     if not raw and not 0 <= section.size <= MAX_UNPACKED:
         found, expected = f"size {section.size}", f"at most {MAX_UNPACKED}"
         raise TooLargeError(where, found=found, expected=expected)
-    if not _DIGEST.fullmatch(section.digest):
+    if not is_digest(section.digest):
         found, expected = f"digest {show(section.digest)}", "sha256: and 64 hex digits"
         raise SectionError(where, found=found, expected=expected)
     # A quick checksum would do in place of the digest: never for code.
-    if (section.checksum is not None) != raw or not _CHECKSUM.fullmatch(section.checksum or _NONE):
+    if (section.checksum is not None) != raw or not is_checksum(section.checksum or _NONE):
         found = f"checksum {show(section.checksum)}"
         expected = "xxh3_128: and 32 hex digits" if raw else f"none with encoding {ZSTD!r}"
         raise SectionError(where, found=found, expected=expected)

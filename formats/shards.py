@@ -25,6 +25,8 @@ class Shard:
         renamed: for each weight that is stored under another name than the model's, the model's: the
             artifact has another weight of that name.
         tied: for each weight that the model has under several names, the first of these.
+        external: whether the whole artifact is to have its weights in a file of their own; a part has
+            them in itself.
     """
 
     index: int
@@ -33,6 +35,7 @@ class Shard:
     origin: dict[str, str]
     renamed: dict[str, str] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)
+    external: bool = False
 
     def mine(self) -> tuple[str, ...]:
         """Return the ids of the jobs that this part has."""

@@ -1,4 +1,4 @@
-"""`python -m tcbuild.runtime FILE`: load an artifact, answer one drawn call for each variant."""
+"""`python -m tcbuild.runtime FILE [--weights PATH]`: load an artifact, answer one drawn call for each variant."""
 
 import sys
 import time
@@ -13,20 +13,22 @@ from .load import load
 
 def main(argv: list[str]) -> int:
     """Serve the artifact; return the exit code."""
-    if len(argv) != 1:
-        print("usage: python -m tcbuild.runtime FILE", file=sys.stderr)
+    path, *rest = argv or [""]
+    if not path or (rest and (len(rest) != 2 or rest[0] != "--weights")):
+        print("usage: python -m tcbuild.runtime FILE [--weights PATH]", file=sys.stderr)
         return 2
+    weights = rest[1] if rest else None
     try:
         start = time.perf_counter()
-        models = [load(argv[0], on_miss="raise")]
-        print(f"{argv[0]}: loaded in {(time.perf_counter() - start) * 1e3:.1f} ms")
+        models = [load(path, on_miss="raise", weights=weights)]
+        print(f"{path}: loaded in {(time.perf_counter() - start) * 1e3:.1f} ms")
         variants = [
             variant
             for variant in models[0].manifest.variants
             if variant.form == LIBRARY and variant.device == models[0].device.type
         ]
         if any(variant.training for variant in variants):
-            models.append(load(argv[0], on_miss="raise", training=True))
+            models.append(load(path, on_miss="raise", training=True, weights=weights))
         for variant in variants:
             model = models[variant.training]
             call = samples.draw(model.manifest, variant, device=model.device)

@@ -11,7 +11,7 @@ from .errors import LibraryError
 
 Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 
-_NOTHING = torch.empty(0)
+_NOTHING = torch.empty(0, device="cpu")
 _CPU = torch.device("cpu")
 
 

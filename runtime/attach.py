@@ -8,7 +8,8 @@ import torch
 
 from ..formats.container import Artifact
 from ..formats.variant import LIBRARY, STEP
-from . import devices, extension, fallback, host, operators, program, setting, step, weights
+from . import devices, extension, fallback, host, operators, program, setting, step
+from . import weights as stored
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
@@ -24,6 +25,7 @@ def attach(
     on_miss: str = FALLBACK,
     on_alert: Callable[[Alert], None] | None = None,
     check_weights: bool = True,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Dispatcher:
     """Let an artifact answer the calls of a module, and the module itself those that it has no variant for.
 
@@ -38,6 +40,7 @@ def attach(
         on_miss: as for `load`.
         on_alert: as for `load`.
         check_weights: as for `load`; of the artifact's weights only constants are used.
+        weights: as for `load`; without constants no such file is needed.
 
     Returns:
         What answers the calls, for its `stats` and `explain`.
@@ -62,8 +65,11 @@ def attach(
         place = devices.indexed(_device(module))
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
         variants = [variant for variant in variants if variant.form in (LIBRARY, STEP)]
-        stored = weights.load(artifact, check=check_weights)
-        own = OwnWeights(module, manifest.weights, stored)
+        record = manifest.weights
+        listed = {} if record is None else record.tensors
+        constants = [name for name, weight in listed.items() if weight.role == "constant"]
+        loaded = stored.load(artifact, check=check_weights, file=weights, only=constants)
+        own = OwnWeights(module, record, loaded)
         own.check(f"module for {manifest.name}", place)
         fallback.check_frozen(module, manifest)
         tensors = own.tensors()
@@ -76,9 +82,9 @@ def attach(
             if variant.form == STEP:
                 programs.append(step.load(variant, artifact, tensors, own, state, place, compiled))
                 continue
-            loaded = program.load(variant, artifact, tensors, state, place, graphs)
-            loaded.changed = own.keeps((*variant.constants.values(), *variant.state))
-            programs.append(loaded)
+            one = program.load(variant, artifact, tensors, state, place, graphs)
+            one.changed = own.keeps((*variant.constants.values(), *variant.state))
+            programs.append(one)
     eager = module.forward
     dispatcher = Dispatcher(
         manifest,

@@ -22,17 +22,23 @@ from ..formats.signature import (
     read_key,
 )
 from ..formats.tree import StructureError, container_type, flatten
-from . import modes
+from . import devices, modes
 
 # Takes what the model takes; gives what the memo has for such calls, and the tensors in order.
 Lookup = Callable[..., tuple[Any, tuple[torch.Tensor, ...]] | None]
 
 
 class Binder:
-    """Reads calls against one signature."""
+    """Reads calls against one signature.
 
-    def __init__(self, signature: Signature) -> None:
+    Attributes:
+        signature: what the model takes.
+        device: where it runs.
+    """
+
+    def __init__(self, signature: Signature, device: torch.device = devices.CPU) -> None:
         self.signature = signature
+        self.device = device
         self._python = _python_signature(signature)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, object]:
@@ -65,13 +71,14 @@ def compile_lookup(
     memo: Mapping[Any, Any],
     setting: Callable[[], object],
     more: Sequence[Callable[[], object]] = (),
+    device: torch.device = devices.CPU,
 ) -> Lookup:
     """Return a function with the model's own parameters that finds what `memo` has for a call.
 
     The key is the size of each symbol's axis, then the settings of the thread that are no part of a
     tensor check: grad mode, default dtype, deterministic algorithms, function modes, forward
     differentiation; how the fallback module is set; and what the functions of `more` return, which are
-    further settings that guards look at. The function returns None
+    further settings that guards look at. `device` is where the model runs. The function returns None
     where the memo has nothing or the structure differs in a way it looks at; it raises whatever a call
     of another structure makes it run into.
     """
@@ -85,7 +92,7 @@ def compile_lookup(
             writer.lines.append(f"if {parameter.name} is not _tcb_left_out: return None")
     sizes = [f"{writer.tensors[s.input]}.shape[{s.axis}]" for s in signature.symbols]
     state = ["_tcb_grad()", "_tcb_dtype()", "_tcb_deterministic()"]
-    state += ["_tcb_depth() and _tcb_modes()"]
+    state += ["_tcb_depth() and _tcb_modes(_tcb_device)"]
     state += ["_tcb_forward_ad._current_level", "_tcb_setting()"]
     state += [f"{writer.constant(read)}()" for read in more]
     body = [
@@ -107,6 +114,7 @@ def compile_lookup(
         "_tcb_setting": setting,
         "_tcb_depth": modes.depth,
         "_tcb_modes": modes.function_modes,
+        "_tcb_device": device,
         "_tcb_forward_ad": modes.forward_ad,
         **writer.constants,
     }
@@ -120,6 +128,7 @@ def memo_key(
     tensors: tuple[torch.Tensor, ...],
     setting: object,
     more: Sequence[Callable[[], object]] = (),
+    device: torch.device = devices.CPU,
 ) -> tuple[object, ...]:
     """Return the key that a lookup uses for a call with these tensors in this thread."""
     sizes = [tensors[symbol.input].shape[symbol.axis] for symbol in signature.symbols]
@@ -128,7 +137,7 @@ def memo_key(
         torch.is_grad_enabled(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        modes.function_modes(),
+        modes.function_modes(device),
         modes.forward_ad._current_level,
         setting,
         *[read() for read in more],

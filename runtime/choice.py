@@ -58,7 +58,7 @@ def find(
         except StructureError:
             continue
         dims = observe.sizes(binder.signature, leaves)
-        observed = Observed(leaves, dims)
+        observed = Observed(leaves, dims, binder.device)
         for program in programs.near(index, dims):
             unset = [*settings.refusals(program.setting_guards, setting), *program.refusals()]
             if not unset and not observed.refusals(program.guards):
@@ -86,7 +86,7 @@ def survey(
         except StructureError as error:
             leaves, structure = {}, (Refusal("structure", str(error)),)
         dims = observe.sizes(binder.signature, leaves)
-        observed = Observed(leaves, dims)
+        observed = Observed(leaves, dims, binder.device)
         for group in programs.groups(index):
             count += len(group.programs)
             sizes = tuple(observe.size(leaves.get(path), axis) for path, axis in group.axes)
@@ -134,7 +134,7 @@ def choose(
             continue
         signature = binder.signature
         dims = observe.sizes(signature, leaves)
-        observed = Observed(leaves, dims)
+        observed = Observed(leaves, dims, binder.device)
         for program in mine:
             unset = [*unsets.of(program), *program.refusals()]
             refused = [*unset, *observed.refusals(program.guards)]

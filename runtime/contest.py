@@ -88,7 +88,7 @@ class _Contest:
         self._device = devices.choose(manifest, request["device"])
         variants = usable(manifest, self._device, str(artifact.path))
         self._variants = {variant.id: variant for variant in variants}
-        self._weights = weights.on(self._device, weights.load(artifact, check=False))
+        self._weights = weights.load(artifact, self._device, check=False)
         self._state = State(variants, self._weights)
         saved = load_file(folder / "inputs.safetensors")
         signature = manifest.signatures[variants[0].signature]

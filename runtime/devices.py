@@ -3,10 +3,15 @@
 On CUDA everything of a loaded model, its weights, its state and the calls it accepts, is on one GPU.
 """
 
+from contextlib import AbstractContextManager
+from typing import Final
+
 import torch
 
 from ..formats.manifest import Manifest
 from ..formats.variant import COMPILED
+
+CPU: Final = torch.device("cpu")
 
 
 def choose(manifest: Manifest, wanted: str | torch.device | None) -> torch.device:
@@ -29,12 +34,24 @@ def indexed(wanted: str | torch.device) -> torch.device:
     if device.type == "cuda" and device.index is None:
         index = torch.cuda.current_device() if torch.cuda.is_available() else 0
         return torch.device("cuda", index)
-    return torch.device("cpu") if device.type == "cpu" else device
+    return CPU if device.type == "cpu" else device
 
 
 def name(device: torch.device) -> str:
     """Return a device as guards name it: `cpu`, `cuda:0`."""
     return device.type if device.type == "cpu" else str(device)
+
+
+def random_state(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Return the states of the random generators that a model on the device may draw from, as bytes."""
+    cpu = torch.get_rng_state()
+    return (cpu, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (cpu,)
+
+
+def keep_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Put the states of these generators back as they were when the block ends."""
+    devices = [device] if device.type == "cuda" else []
+    return torch.random.fork_rng(devices=devices)
 
 
 def synchronize(device: torch.device) -> None:

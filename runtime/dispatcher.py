@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from ..formats.manifest import Manifest
-from . import samples
+from . import devices, samples
 from .alert import Alerter
 from .binding import Binder, Lookup, compile_lookup, memo_key
 from .by_size import BySize
@@ -79,12 +79,12 @@ class Dispatcher:
         self._state = state
         self._setting = setting
         self._compiled = compiled
-        self._binders = [Binder(signature) for signature in manifest.signatures]
+        self._binders = [Binder(signature, device) for signature in manifest.signatures]
         self._memos: list[dict[tuple[object, ...], tuple[Entry, ...]]] = [{} for _ in self._binders]
         facts = {guard.fact for program in programs for guard in program.guards}
         self._more = (torch.get_float32_matmul_precision,) if "matmul_precision" in facts else ()
         self._lookups: list[Lookup] = [
-            compile_lookup(signature, memo, self._setting, self._more)
+            compile_lookup(signature, memo, self._setting, self._more, device)
             for signature, memo in zip(manifest.signatures, self._memos, strict=True)
         ]
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class Dispatcher:
                 with torch.inference_mode():
                     use(program, call.tensors)
 
-        with torch.random.fork_rng(devices=[]):
+        with devices.keep_random_state(self.device):
             self._state.preserved(run)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -196,7 +196,7 @@ class Dispatcher:
         """Let the next call like this one skip the guards."""
         index = choice.program.variant.signature
         signature = self.manifest.signatures[index]
-        key = memo_key(signature, choice.tensors, self._setting(), self._more)
+        key = memo_key(signature, choice.tensors, self._setting(), self._more, self.device)
         with self._lock:
             memo = self._memos[index]
             entries = memo.get(key, ())

@@ -11,8 +11,9 @@ import torch
 from ..formats.container import Artifact
 from ..formats.errors import ManifestError
 from ..formats.variant import GRAPH, LIBRARY, STEP, Variant
-from . import devices, extension, host, operators, program, setting, weights
+from . import devices, extension, host, operators, program, setting
 from . import fallback as fallbacks
+from . import weights as stored
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
@@ -36,6 +37,7 @@ def load(
     borrow_inputs: bool = False,
     borrow_outputs: bool = False,
     training: bool = False,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
 
@@ -58,9 +60,12 @@ def load(
             it is then not copied.
         training: whether to answer as the model does in training mode, by the variants that were built
             for that; a fallback module has a mode of its own, which counts instead.
+        weights: path of the safetensors file with the weights, of an artifact that has them in a file of
+            their own; where left out, it is beside the artifact.
 
     Raises:
-        FormatError: the file is malformed, or one part of several; nothing of it has been run.
+        FormatError: the file is malformed, or one part of several, or the file with the weights is
+            missing or another one; nothing of it has been run.
         HostError: it has no variant for this machine, torch version or device.
         StateError: the fallback module has other weights, is on another device, or has other values
             among its attributes and the globals that its code reads; or all variants are training steps.
@@ -84,7 +89,7 @@ def load(
         place = devices.choose(manifest, device)
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
         _need_inference(variants, str(path))
-        tensors = weights.on(place, weights.load(artifact, check=check_weights))
+        tensors = stored.load(artifact, place, check=check_weights, file=weights)
         state = State(variants, tensors)
         if fallback is not None:
             fallbacks.check(fallback, manifest, tensors)

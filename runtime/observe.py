@@ -23,7 +23,17 @@ def refusals(guards: Sequence[Guard], leaves: Leaves, dims: Mapping[str, int]) -
 class Observed:
     """A call that guards are held against: one that many variants share, once."""
 
-    def __init__(self, leaves: Leaves, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self, leaves: Leaves, dims: Mapping[str, int], device: torch.device = devices.CPU
+    ) -> None:
+        """Take a call.
+
+        Args:
+            leaves: what it passed, by path.
+            dims: its sizes by dimension name.
+            device: where the model runs.
+        """
+        self._device = device
         self.leaves = leaves
         self.dims = dims
         # By identity, which the guard in it keeps: None where it holds.
@@ -35,7 +45,7 @@ class Observed:
         for guard in guards:
             held = self._held.get(id(guard))
             if held is None:
-                actual = observe(guard, self.leaves)
+                actual = observe(guard, self.leaves, self._device)
                 if actual is None:
                     # Of a leaf that has no such fact: another guard on it has refused, else this does.
                     if not refused:
@@ -69,10 +79,10 @@ def size(leaf: object, axis: int) -> int | None:
     return leaf.size(axis) if is_plain(leaf) and axis < leaf.dim() else None
 
 
-def observe(guard: Guard, leaves: Leaves) -> object:
+def observe(guard: Guard, leaves: Leaves, device: torch.device) -> object:
     """Return the actual value of the fact, or None if its subject has no such fact."""
     if guard.subject == PROCESS:
-        return _process(guard.fact)
+        return _process(guard.fact, device)
     if guard.subject == DIMS:
         return True
     leaf = leaves[guard.subject]
@@ -134,7 +144,7 @@ def _tensor(guard: Guard, tensor: torch.Tensor) -> object:
     return None
 
 
-def _process(fact: str) -> object:
+def _process(fact: str, device: torch.device) -> object:
     match fact:
         case "grad_mode":
             return torch.is_grad_enabled()
@@ -145,7 +155,7 @@ def _process(fact: str) -> object:
         case "deterministic":
             return torch.are_deterministic_algorithms_enabled()
         case "modes":
-            return modes.count()
+            return modes.count(device)
         case "matmul_precision":
             return torch.get_float32_matmul_precision()
     return None

@@ -1,4 +1,4 @@
-"""`python -m tcbuild.runtime.replay FILE FOLDER`: answer given calls in a fresh process.
+"""`python -m tcbuild.runtime.replay FILE FOLDER [WEIGHTS]`: answer given calls in a fresh process.
 
 The builder's check of an artifact. `FOLDER/requests.json` lists calls:
 
@@ -53,12 +53,12 @@ Weights = Mapping[str, torch.Tensor]
 
 def main(argv: list[str]) -> int:
     """Answer the requests; return the exit code."""
-    path, folder = Path(argv[0]), Path(argv[1])
+    path, folder, file = Path(argv[0]), Path(argv[1]), argv[2] if argv[2:] else None
     try:
         requests = json.loads((folder / "requests.json").read_text(encoding="utf-8"))
         bring_in(json.loads((folder / "imports.json").read_text(encoding="utf-8")))
         with Artifact(path) as artifact:
-            loaded = _Loaded(artifact)
+            loaded = _Loaded(artifact, file)
             for request in requests:
                 replay = _Replay(artifact, loaded, request)
                 with torch.enable_grad() if replay.variant.grad else torch.inference_mode():
@@ -76,19 +76,25 @@ def main(argv: list[str]) -> int:
 class _Loaded:
     """An artifact on each kind of device that it is for: the model, and weights of its own."""
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, file: str | None) -> None:
         self._artifact = artifact
+        self._file = file
         self._models: dict[torch.device, Dispatcher] = {}
         self._weights: dict[torch.device, Weights] = {}
 
     def model(self, device: torch.device) -> Dispatcher:
         if device not in self._models:
-            self._models[device] = load(self._artifact.path, device=device, on_miss="raise")
+            self._models[device] = self.fresh(device)
         return self._models[device]
+
+    def fresh(self, device: torch.device, *, training: bool = False) -> Dispatcher:
+        """Load it anew."""
+        path, file = self._artifact.path, self._file
+        return load(path, device=device, on_miss="raise", training=training, weights=file)
 
     def weights(self, device: torch.device) -> Weights:
         if device not in self._weights:
-            self._weights[device] = weights.on(device, weights.load(self._artifact))
+            self._weights[device] = weights.load(self._artifact, device, file=self._file)
         return self._weights[device]
 
 
@@ -98,6 +104,7 @@ class _Replay:
     def __init__(self, artifact: Artifact, loaded: _Loaded, request: Mapping[str, Any]) -> None:
         variants = {variant.id: variant for variant in artifact.manifest.variants}
         self._artifact = artifact
+        self._loaded = loaded
         self._request = request
         self.variant: Variant = variants[request["variant"]]
         self._device = devices.choose(artifact.manifest, self.variant.device)
@@ -111,9 +118,7 @@ class _Replay:
         """Load the artifact again where calls leave something behind, or in training mode."""
         training = self.variant.training
         if self.variant.state or training:
-            self._model = load(
-                self._artifact.path, device=self._device, on_miss="raise", training=training
-            )
+            self._model = self._loaded.fresh(self._device, training=training)
 
     def answer(self, folder: Path) -> None:
         """Answer the request and write what came out."""
@@ -178,9 +183,10 @@ class _Replay:
 
     def _by_eager(self, source: str, inputs: Tensors, dims: Mapping[str, int]) -> None:
         """Answer by the graph as `eager`, and as `again`: otherwise wherever random numbers show."""
-        before = torch.get_rng_state()
+        before = devices.random_state(self._device)
         self._by_graph("eager", source, inputs, dims, torch.clone)
-        tries = 1 if torch.equal(before, torch.get_rng_state()) else RANDOM_TRIES
+        after = devices.random_state(self._device)
+        tries = 1 if all(map(torch.equal, before, after)) else RANDOM_TRIES
         shown: dict[str, object] = {}
         for _ in range(tries):
             self._by_graph("again", source, inputs, dims, torch.clone)
@@ -244,7 +250,8 @@ def _spread(tensor: torch.Tensor) -> torch.Tensor:
     shape[axis] *= 2
     apart = [slice(None)] * tensor.dim()
     apart[axis] = slice(None, None, 2)
-    return torch.zeros(shape, dtype=tensor.dtype)[tuple(apart)].copy_(tensor)
+    spread = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
+    return spread[tuple(apart)].copy_(tensor)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -101,13 +101,15 @@ def _part(module: torch.nn.Module, path: str) -> torch.nn.Module:
 class _Trial:
     """A step of one request."""
 
-    def __init__(self, artifact: Artifact, request: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self, artifact: Artifact, file: str | None, request: Mapping[str, Any], folder: Path
+    ) -> None:
         manifest = artifact.manifest
-        self._path = artifact.path
+        self._path, self._file = artifact.path, file
         self.variant = next(v for v in manifest.variants if v.id == request["variant"])
         device = devices.choose(manifest, self.variant.device)
         self._record = manifest.weights
-        self._stored = weights.on(device, weights.load(artifact))
+        self._stored = weights.load(artifact, device, file=file)
         given = load_file(folder / request["inputs"])
         signature = manifest.signatures[self.variant.signature]
         assert self.variant.step is not None
@@ -125,7 +127,7 @@ class _Trial:
 
     def fresh(self) -> Skeleton:
         module = skeleton(self.variant, self._stored, self._record)
-        attach(module, self._path, on_miss="raise")
+        attach(module, self._path, on_miss="raise", weights=self._file)
         return module
 
     def loss(self, module: Skeleton, kept: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
@@ -227,13 +229,13 @@ def _norm(tensors: Sequence[torch.Tensor]) -> float:
 
 def main(argv: list[str]) -> int:
     """Make the calls; return the exit code."""
-    path, folder = Path(argv[0]), Path(argv[1])
+    path, folder, file = Path(argv[0]), Path(argv[1]), argv[2] if argv[2:] else None
     try:
         requests = json.loads((folder / "steps.json").read_text(encoding="utf-8"))
         bring_in(json.loads((folder / "imports.json").read_text(encoding="utf-8")))
         with Artifact(path) as artifact:
             for request in requests:
-                trial = _Trial(artifact, request, folder)
+                trial = _Trial(artifact, file, request, folder)
                 found = trial.twice()
                 with _threads(1):
                     found |= trial.slope()

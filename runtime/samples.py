@@ -62,14 +62,15 @@ def values(leaf: TensorLeaf, shape: list[int], generator: torch.Generator) -> to
     dtype: torch.dtype = getattr(torch, leaf.dtype)
     sample = leaf.sample
     if dtype.is_floating_point or dtype.is_complex:
-        drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
+        drawn = torch.randn(shape, generator=generator, device="cpu") * sample.std + sample.mean
     else:
-        drawn = torch.randint(sample.low, sample.high + 1, shape, generator=generator)
+        drawn = torch.randint(sample.low, sample.high + 1, shape, generator=generator, device="cpu")
     return drawn.to(dtype)
 
 
 def in_layout(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     """Return a copy of the tensor that is dense in the layout."""
     shape = tuple(tensor.shape)
-    copy = torch.empty_strided(shape, strides_of(layout, shape), dtype=tensor.dtype)
+    strides = strides_of(layout, shape)
+    copy = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)

@@ -20,7 +20,9 @@ TensorCheck = Callable[..., bool]
 Compiled = Callable[[tuple[torch.Tensor, ...]], TensorCheck | None]
 
 _IS_NESTED = attrgetter("is_nested")
-_STANDS_IN = torch.empty(0)  # for the settings of the thread, where a call has no tensor
+_STANDS_IN = torch.empty(
+    0, device="cpu"
+)  # for the settings of the thread, where a call has no tensor
 
 
 def exact_check(tensors: Sequence[torch.Tensor], compiled: Compiled | None = None) -> TensorCheck:

@@ -139,10 +139,12 @@ def _weights(manifest: Manifest) -> Iterator[str]:
     if weights is None:
         yield from _part("weights", iter(["none"]))
         return
-    stored = len(weights.tensors) - len(weights.aliases)
-    size = amount(manifest.section(weights.section).size)
+    size = amount(weights.nbytes())
+    where = "" if weights.external is None else f", in another file: {weights.external.file}"
+    if weights.section is not None:
+        size = amount(manifest.section(weights.section).size)
     tied = (f"{name} is tied to {stored_as}" for name, stored_as in weights.aliases.items())
-    yield from _part("weights", iter([f"{stored} tensors, {size}", *tied]))
+    yield from _part("weights", iter([f"{len(weights.stored())} tensors, {size}{where}", *tied]))
 
 
 def _sections(manifest: Manifest) -> Iterator[str]:

@@ -15,7 +15,10 @@ from . import contents, options
 @click.option("--guards", is_flag=True, help="Print what each variant requires, in words.")
 @click.option("--trials", is_flag=True, help="Print what the search for fast code measured.")
 @click.option("--check", is_flag=True, help="Read all of FILE and check every digest in it.")
-def inspect(file: Path, as_json: bool, guards: bool, trials: bool, check: bool) -> None:
+@options.weights
+def inspect(
+    file: Path, as_json: bool, guards: bool, trials: bool, check: bool, weights: Path | None
+) -> None:
     """Print what FILE, a .tcb artifact, takes, returns and holds.
 
     Nothing of it is run.
@@ -24,7 +27,7 @@ def inspect(file: Path, as_json: bool, guards: bool, trials: bool, check: bool) 
 
     with Artifact(file) as artifact:
         if check:
-            artifact.check()
+            artifact.check(weights)
         manifest = artifact.manifest
     size = file.stat().st_size
     if as_json:
@@ -38,3 +41,7 @@ def inspect(file: Path, as_json: bool, guards: bool, trials: bool, check: bool) 
         click.echo(line)
     if check:
         click.echo(f"\nall {len(manifest.sections)} sections have the digest that was recorded")
+        external = manifest.weights.external if manifest.weights is not None else None
+        if external is not None:
+            many, name = len(external.tensors), external.file if weights is None else weights
+            click.echo(f"all {many} tensors of {name} have the digest that was recorded")

@@ -11,6 +11,12 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW: Final = click.Path(dir_okay=False, path_type=Path)
 
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+weights: Final = click.option(
+    "--weights",
+    type=EXISTING,
+    metavar="PATH",
+    help="The file with the weights, where they are in one of their own that is not beside FILE.",
+)
 report: Final = click.option(
     "--report", type=NEW, metavar="FILE", help="Write JSON to FILE too, also after an error."
 )

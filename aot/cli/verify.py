@@ -35,10 +35,16 @@ HEAD = ("sizes", "output", "error", "eager", "allowed", "")
     metavar="TIMES",
     help="How many times eager's own error is allowed; the spec's, or 2, if left out.",
 )
+@options.weights
 @options.as_json
 @options.report
 def verify(
-    file: Path, spec: Path | None, tolerance: float | None, as_json: bool, report: Path | None
+    file: Path,
+    spec: Path | None,
+    tolerance: float | None,
+    weights: Path | None,
+    as_json: bool,
+    report: Path | None,
 ) -> None:
     """Check every variant of FILE, a .tcb artifact, against eager.
 
@@ -51,7 +57,7 @@ def verify(
 
     with reported("verify", report) as keep:
         with options.aside():
-            rows = _check(file, spec, tolerance)
+            rows = _check(file, spec, tolerance, weights)
         unchecked = _unchecked(file, rows)
         made = {"artifact": file, "ok": not any(row.problem for row in rows), "rows": rows}
         made["unchecked"] = unchecked
@@ -68,7 +74,9 @@ def verify(
         refuse(rows, file)
 
 
-def _check(file: Path, spec: Path | None, tolerance: float | None) -> Sequence["Row"]:
+def _check(
+    file: Path, spec: Path | None, tolerance: float | None, weights: Path | None
+) -> Sequence["Row"]:
     from .. import operators
     from ..build import calls_of, make_module
     from ..plan import Plan
@@ -76,7 +84,7 @@ def _check(file: Path, spec: Path | None, tolerance: float | None) -> Sequence["
     from ..verify import verify as check
 
     if spec is None:
-        return check(file, tolerance=2.0 if tolerance is None else tolerance)
+        return check(file, tolerance=2.0 if tolerance is None else tolerance, weights=weights)
     asked = Spec.load(spec)
     module = make_module(asked)
     return check(
@@ -86,6 +94,7 @@ def _check(file: Path, spec: Path | None, tolerance: float | None) -> Sequence["
         imports=operators.files(),
         tune={name: dim.example() for name, dim in asked.dims.items()},
         tolerance=asked.tolerance if tolerance is None else tolerance,
+        weights=weights,
     )
 
 

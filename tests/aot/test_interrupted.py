@@ -25,7 +25,7 @@ from tcbuild.aot.dims import Specialize
 from tcbuild.aot.inductor import LibraryFiles
 from tests.models import FOURS
 
-out, stop = sys.argv[1:]
+out, stop, weights = sys.argv[1:]
 
 def hang():
     print("stopped", flush=True)
@@ -41,17 +41,17 @@ def compile_graph(*arguments):
 stage.inductor.compile_graph = compile_graph
 if stop == "package":
     os.fsync = lambda descriptor: hang()
-spec = replace(FOURS, dims={"n": Specialize(values=(8, 16))}, verify=False)
+spec = replace(FOURS, dims={"n": Specialize(values=(8, 16))}, verify=False, weights=weights)
 aot.build(spec, out)
 """
 
 
-def run(out: Path, stop: str = "") -> list[str]:
+def run(out: Path, stop: str = "", weights: str = "embedded") -> list[str]:
     """Build, and kill the process where it stops, if it does; return the jobs that it compiled."""
     (out.parent / "tmp").mkdir(exist_ok=True)
     compiled = []
     with subprocess.Popen(
-        [sys.executable, "-c", BUILD, str(out), stop],
+        [sys.executable, "-c", BUILD, str(out), stop, weights],
         env={
             **os.environ,
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
@@ -87,6 +87,17 @@ def test_killed_builds_leave_no_artifact_and_keep_what_was_finished(tmp_path: Pa
     assert len(beside(out)) == 2  # what was written lies under another name
     assert run(out) == []
     assert beside(out) == ["out.tcb"]  # and was removed
+    with Artifact(out) as artifact:
+        artifact.check()
+    # Weights in a file of their own get their name with the artifact.
+    out, file = tmp_path / "two.tcb", tmp_path / "two.weights.safetensors"
+    for old in (out, file):
+        old.write_text("the old one", encoding="utf-8")
+    run(out, "package", "external")
+    assert [path.read_text(encoding="utf-8") for path in (out, file)] == ["the old one"] * 2
+    assert len(beside(out)) == 5
+    run(out, "", "external")
+    assert beside(out) == ["out.tcb", out.name, file.name]
     with Artifact(out) as artifact:
         artifact.check()
 

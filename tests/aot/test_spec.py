@@ -126,6 +126,11 @@ WRONG = {
     "a mode unknown": ("[shapes]", '[build]\nmode = "fast"\n[shapes]', "expected one of default"),
     "a target unknown": ("[shapes]", '[build]\ntargets = ["gpu"]\n[shapes]', "found gpu, expected cpu"),
     "a target of no type": ("[shapes]", "[build]\ntargets = [1]\n[shapes]", "found 1, expected cpu"),
+    "weights somewhere": (
+        "[shapes]",
+        '[build]\nweights = "elsewhere"\n[shapes]',
+        "embedded or external",
+    ),
     "no target": ("[shapes]", "[build]\ntargets = []\n[shapes]", "build.targets"),
     "an optional of no type": (
         "[model]",
@@ -346,3 +351,8 @@ def test_modes_in_a_file(read: Callable[..., Spec]) -> None:
     spec = read("[model]", '[model]\ntraining = [false, true]\ngrad = ["off", "on"]')
     assert (spec.training, spec.grad) == ((False, True), ("off", "on"))
     assert (read().training, read().grad) == ((False,), ("off",))
+
+
+def test_where_the_weights_are_in_a_file(read: Callable[..., Spec]) -> None:
+    spec = read("[shapes]", '[build]\nweights = "external"\n[shapes]')
+    assert (spec.weights, read().weights) == ("external", "embedded")

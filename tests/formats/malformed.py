@@ -736,6 +736,76 @@ def weights_compressed(parts: Parts) -> bytes:
     return parts.build()
 
 
+def external(parts: Parts, **changes: Any) -> bytes:
+    """Return a file whose weights are in another one, with changes to the record of that."""
+    digests = {"digest": f"sha256:{0:064}", "checksum": f"xxh3_128:{0:032}"}
+    record = {"file": "tiny.weights.safetensors", "tensors": {"scale": digests}, **changes}
+    del parts.manifest["weights"]["section"]
+    parts.manifest["weights"]["external"] = record
+    parts.manifest["requires"] = ["external_weights"]
+    return parts.build()
+
+
+@defect(errors.ManifestError, "neither", "one of section and external")
+def weights_nowhere(parts: Parts) -> bytes:
+    del parts.manifest["weights"]["section"]
+    return parts.build()
+
+
+@defect(errors.ManifestError, "both", "one of section and external")
+def weights_in_two_places(parts: Parts) -> bytes:
+    external(parts)
+    parts.manifest["weights"]["section"] = "weights"
+    return parts.build()
+
+
+@defect(errors.ManifestError, "[]", "'external_weights' among requires")
+def external_weights_not_required(parts: Parts) -> bytes:
+    external(parts)
+    parts.manifest["requires"] = []
+    return parts.build()
+
+
+@defect(
+    errors.ManifestError, "'../else.safetensors'", "the name of a file in the artifact's folder"
+)
+def external_weights_in_another_folder(parts: Parts) -> bytes:
+    return external(parts, file="../else.safetensors")
+
+
+@defect(errors.ManifestError, "'..'", "the name of a file in the artifact's folder")
+def external_weights_in_no_file(parts: Parts) -> bytes:
+    return external(parts, file="..")
+
+
+@defect(errors.ManifestError, "no digests", "digests of each stored tensor")
+def external_weight_without_digests(parts: Parts) -> bytes:
+    return external(parts, tensors={})
+
+
+@defect(errors.ManifestError, "a tensor that is not stored", "digests of each stored tensor")
+def external_weight_that_is_an_alias(parts: Parts) -> bytes:
+    external(parts)
+    tensors = parts.manifest["weights"]["external"]["tensors"]
+    tensors["tied"] = tensors["scale"]
+    return parts.build()
+
+
+@defect(errors.ManifestError, "digest 'sha256:0'", "64 hex digits")
+def external_weight_with_a_short_digest(parts: Parts) -> bytes:
+    external(parts)
+    parts.manifest["weights"]["external"]["tensors"]["scale"]["digest"] = "sha256:0"
+    return parts.build()
+
+
+@defect(errors.ManifestError, "checksum 'sha256:", "xxh3_128: and 32 hex digits")
+def external_weight_with_another_checksum(parts: Parts) -> bytes:
+    external(parts)
+    digests = parts.manifest["weights"]["external"]["tensors"]["scale"]
+    digests["checksum"] = digests["digest"]
+    return parts.build()
+
+
 @defect(errors.ManifestError, "'tied' as an alias of 'nothing'", "two weights")
 def alias_of_nothing(parts: Parts) -> bytes:
     parts.manifest["weights"]["aliases"]["tied"] = "nothing"
