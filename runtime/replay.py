@@ -9,7 +9,8 @@ Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, 
 the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
 call is padded, by `noise`: the variant with noise in the padding. With "strided" it is also made once
 for each input tensor by the artifact, with a part of a larger tensor in its place: `strided/N/...`
-for tensor N has what came out, and is left out where the call was refused.
+for tensor N has what came out, and is left out where the call was refused. A graph whose result depends on
+the order in which threads come is run by one thread, but for the second call of `artifact` and `noise`.
 `FOLDER/imports.json` has the modules to import first, by name, with their files.
 `result-ID.safetensors` gets the tensors, as `eager/1/output['x']`: who, which call, which leaf. Besides
 the outputs that is `written x` for an input and `state x` for a buffer that the model writes to.
@@ -32,7 +33,7 @@ from ..formats.provider import bring_in
 from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
-from . import devices, samples, weights
+from . import devices, samples, threads, weights
 from .dispatcher import Dispatcher
 from .errors import MissError
 from .exact import DoublePrecision, double
@@ -46,6 +47,9 @@ from .state import State
 # How often a graph that draws random numbers is run to see which of its results they are in: a dropout
 # of a few elements drops the same ones now and then.
 RANDOM_TRIES: Final = 16
+
+# Operators that put numbers where there are others: several threads do so in another order each time.
+UNORDERED: Final = ("index_add", "index_put", "index_reduce", "scatter")
 
 Tensors = tuple[torch.Tensor, ...]
 Weights = Mapping[str, torch.Tensor]
@@ -113,6 +117,9 @@ class _Replay:
         self._model = loaded.model(self._device)
         self._renew()
         self._leaves: dict[str, object] = {}
+        reference = self.variant.reference
+        source = "" if reference is None else artifact.text(reference)
+        self._unordered = any(name in source for name in UNORDERED)
 
     def _renew(self) -> None:
         """Load the artifact again where calls leave something behind, or in training mode."""
@@ -217,9 +224,14 @@ class _Replay:
     def _twice(
         self, who: str, answer: Callable[[Tensors], Any], inputs: Tensors, state: Weights
     ) -> None:
+        many = torch.get_num_threads()
         for number in (1, 2):
             given = tuple(_copy(tensor) for tensor in inputs)
-            self._keep(f"{who}/{number}", answer(given), given, state)
+            # What the first call is found to be is kept, and must be found again.
+            alone = self._unordered and (number == 1 or who not in ("artifact", "noise"))
+            with threads.limited_to(1 if alone else many):
+                result = answer(given)
+            self._keep(f"{who}/{number}", result, given, state)
 
     def _keep(self, who: str, result: object, given: Tensors, state: Weights) -> None:
         leaves = dict(flatten(result, self.variant.outputs, "output"))

@@ -18,8 +18,7 @@ loss a little to either side along the gradient, and what the gradient says of t
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -34,7 +33,7 @@ from ..formats.provider import bring_in
 from ..formats.training import ALL
 from ..formats.tree import arguments, flatten
 from ..formats.variant import Variant
-from . import devices, weights
+from . import devices, threads, weights
 from .attach import attach
 from .samples import in_layout
 
@@ -150,7 +149,7 @@ class _Trial:
         module, found = self.fresh(), {}
         for number in (1, 2):
             kept: dict[str, torch.Tensor] = {}
-            with _threads(1 if number == 1 else self._threads):
+            with threads.limited_to(1 if number == 1 else self._threads):
                 self.loss(module, kept).backward()  # type: ignore[no-untyped-call]
             for path, leaf in kept.items():
                 if path.startswith("input "):
@@ -208,17 +207,6 @@ class _Trial:
         return self.loss(module)
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Let that many threads work within the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _grad(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone()
 
@@ -237,7 +225,7 @@ def main(argv: list[str]) -> int:
             for request in requests:
                 trial = _Trial(artifact, file, request, folder)
                 found = trial.twice()
-                with _threads(1):
+                with threads.limited_to(1):
                     found |= trial.slope()
                     if request["steps"]:
                         found |= trial.trained()

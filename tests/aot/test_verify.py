@@ -1,5 +1,6 @@
 """The check of an artifact finds one that is wrong, whatever it is that is wrong with it."""
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -115,6 +116,28 @@ EAGER = EXACT.float() + torch.tensor([0.0, 1e-3])
 )
 def test_the_rule(made: torch.Tensor, problem: str) -> None:
     assert judge(made, EAGER, EXACT).problem == problem
+
+
+class Pooled(torch.nn.Module):
+    """Adds many rows to a few, in whatever order the threads come."""
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take x, float32 [rows, 32], and at, int64 [rows], below 16; return two of float32 [16, 32]."""
+        made = torch.zeros(16, 32)
+        return made.index_add(0, at, x * 2 + 1), made.index_put((at,), x, accumulate=True)
+
+
+def test_sums_that_threads_make_in_any_order(tmp_path: Path) -> None:
+    noise = torch.Generator().manual_seed(0)
+    call = torch.randn(4096, 32, generator=noise), torch.randint(16, (4096,), generator=noise)
+    spec = Spec.from_module(Pooled().eval(), call, embed_graph=False, verify=False)
+    build(spec, tmp_path / "pooled.tcb")
+    found = [verify(tmp_path / "pooled.tcb") for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+    assert [row.output for row in found[0]] == ["output[0]", "output[1]"]
+    for row in found[0]:
+        assert not row.problem
+        assert 0 < row.eager < row.allowed < math.inf  # it is not taken for random numbers
 
 
 def test_the_rule_for_integers() -> None:
