@@ -162,7 +162,9 @@ def test_a_library_that_crashes_at_load(cxx: Any, tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_does_not_know_torch(cxx: Any, tmp_path: Path) -> None:
-    cxx('#!/bin/sh\ncase "$*" in *" -I"*"/torch/include "*) echo no ATen; exit 1;; esac; exec g++ "$@"\n')
+    cxx(
+        '#!/bin/sh\ncase "$*" in *" -I"*"/torch/include "*) echo no ATen; exit 1;; esac; exec g++ "$@"\n'
+    )
     seen = found(library.checks("cpu", tmp_path, needs=()))
     assert seen["cpu library"].status == PROBLEM
     assert "\n" not in seen["cpu library"].found
