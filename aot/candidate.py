@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..formats.target import Target
+from . import packing
 from .spec import Spec
 
 
@@ -13,7 +14,7 @@ class Candidate:
 
     Attributes:
         name: in tables and records.
-        options: of Inductor, beyond those of every build.
+        options: of Inductor, beyond those of every build; and packing.OPTION.
         cuda_graph: whether calls are replayed as CUDA graphs.
     """
 
@@ -25,4 +26,5 @@ class Candidate:
     def of(cls, spec: Spec, target: Target) -> "Candidate":
         """Return what a spec asks for by itself, where nothing is searched."""
         graph = target.device == "cuda" and spec.mode == "reduce-overhead"
-        return cls(options=spec.compiler_options(), cuda_graph=graph)
+        options = {**spec.compiler_options(), **packing.usual(spec, target)}
+        return cls(options=options, cuda_graph=graph)

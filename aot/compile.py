@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import torch
 
-from . import environment, inductor, sizes
+from . import environment, inductor, packing, sizes
 from .fingerprint import fingerprint
 from .job_cache import FinishedJob, JobCache
 from .plan import Job
@@ -54,7 +54,7 @@ def compile_job(
         given: the graph.
         tensors: that it takes: real ones, or what is known of them.
         cache: where finished jobs are looked up and kept.
-        options: of Inductor, beyond those of every build.
+        options: of Inductor, beyond those of every build; and how to pack weights.
 
     Raises:
         CompileError: compilation failed.
@@ -67,12 +67,21 @@ def compile_job(
         if found is not None:
             return Compiled(job=found, cached=True)
         with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
+            packer = packing.packer(options)
             made = inductor.compile_graph(
-                given.graph, tensors, job.target, Path(folder), cache.path, options, job.id
+                given.graph,
+                tensors,
+                job.target,
+                Path(folder),
+                cache.path,
+                packing.without(options),
+                job.id,
+                packer,
             )
+            packed = {} if packer is None else packer.taken(made.constants)
         names = Names(given.names, job.id)
         relations = sizes.relations(given.graph.graph, job.bucket, names, job.id)
-        compiled = FinishedJob(library=made, relations=relations)
+        compiled = FinishedJob(library=made, relations=relations, packed=packed)
         cache.put(key, compiled)
     return Compiled(job=compiled, cached=False)
 

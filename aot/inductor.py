@@ -70,6 +70,7 @@ def compile_graph(
     cache: Path,
     extra: Mapping[str, object],
     where: str,
+    rewrite: Callable[[torch.fx.Graph], None] | None = None,
 ) -> LibraryFiles:
     """Compile a graph of tensors to tensors.
 
@@ -81,6 +82,7 @@ def compile_graph(
         cache: a folder that stays, for the compiler driver.
         extra: more of Inductor's options, which the spec asks for.
         where: the job's identifier, for messages.
+        rewrite: changes the graph once it is decomposed.
 
     Raises:
         CompileError: Inductor or the C++ compiler fails.
@@ -92,6 +94,8 @@ def compile_graph(
         **_options(target, extra),
         "aot_inductor.output_path": str(folder),
         "cpp.cxx": (str(toolchain.driver(cache, march(target))),),
+        # A function of its own, since the options are copied with all that they hold.
+        "post_grad_custom_pre_pass": None if rewrite is None else lambda graph: rewrite(graph),
     }
     log = io.StringIO()
     try:

@@ -5,22 +5,54 @@ import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..formats.cache import cache_folder
+from ..formats.errors import FormatError
+from ..formats.record import decode, encode
 from ..formats.text import is_file_name
 from .inductor import LibraryFiles
+from .packing import Packed
 from .shared_cache import SharedCache, pack, unpack
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedJob:
-    """What a compilation comes to: the library, and what the sizes must satisfy for it to be right."""
+    """What a compilation comes to.
+
+    Attributes:
+        library: what was compiled.
+        relations: what the sizes must satisfy for it to be right.
+        packed: the constants that it takes packed, by its name for each.
+    """
 
     library: LibraryFiles
     relations: tuple[str, ...]
+    packed: Mapping[str, Packed] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return all but the files, as JSON values."""
+        return {
+            "constants": list(self.library.constants),
+            "relations": list(self.relations),
+            "packed": encode(dict(self.packed)),
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], files: Mapping[str, bytes]) -> "FinishedJob":
+        """Return what was recorded.
+
+        Raises:
+            KeyError, TypeError, ManifestError: it is no record of a finished job.
+        """
+        return cls(
+            library=LibraryFiles(files=files, constants=tuple(record["constants"])),
+            relations=tuple(record["relations"]),
+            packed=decode(dict[str, Packed], record["packed"], "packed"),
+        )
 
 
 _ASIDE: Final = ".new-"
@@ -64,8 +96,7 @@ class JobCache:
         """Keep a finished job."""
         self._keep(key, made)
         if self.shared is not None:
-            record = {"constants": list(made.library.constants), "relations": list(made.relations)}
-            record["key"] = [key]
+            record = {**made.record(), "key": [key]}
             self.shared.put(f"jobs/{key}", pack(record, made.library.files))
 
     def _here(self, key: str) -> FinishedJob | None:
@@ -74,9 +105,15 @@ class JobCache:
             record = json.loads((job / "job.json").read_text(encoding="utf-8"))
             files = {name: (job / name).read_bytes() for name in record["files"]}
             if all(_digest(data) == record["files"][name] for name, data in files.items()):
-                library = LibraryFiles(files=files, constants=tuple(record["constants"]))
-                return FinishedJob(library=library, relations=tuple(record["relations"]))
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+                return FinishedJob.of(record, files)
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            ValueError,
+            KeyError,
+            TypeError,
+            FormatError,
+        ):
             pass
         if job.is_dir():
             shutil.rmtree(job, ignore_errors=True)
@@ -96,8 +133,7 @@ class JobCache:
                 (aside / name).write_bytes(data)
             record = {
                 "files": {name: _digest(data) for name, data in files.items()},
-                "constants": list(made.library.constants),
-                "relations": list(made.relations),
+                **made.record(),
             }
             (aside / "job.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
             try:
@@ -130,9 +166,8 @@ def _read(shared: SharedCache, key: str) -> FinishedJob | None:
         record, files = unpack(body)
         if record["key"] != [key] or not all(map(is_file_name, files)) or "job.json" in files:
             raise ValueError(record["key"])
-        library = LibraryFiles(files=files, constants=tuple(record["constants"]))
-        return FinishedJob(library=library, relations=tuple(record["relations"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return FinishedJob.of(record, files)
+    except (ValueError, KeyError, TypeError, FormatError) as error:
         shared.notes.append(
             f"{shared.url}/{name}: not used: found the entry of something else: {error}"
         )

@@ -38,7 +38,12 @@ def library_part(
         trials: what the search that has found the candidate measured.
     """
     files = compiled.job.library.files
-    host = host_guards(job.target, files["model.so"], inductor.vector_flags(job.target))
+    host = host_guards(
+        job.target,
+        files["model.so"],
+        inductor.vector_flags(job.target),
+        packed=bool(compiled.job.packed),
+    )
     guards = call_guards(
         captured.signature,
         job.bucket,
@@ -48,6 +53,8 @@ def library_part(
         grad=job.mode.grad,
         training=captured.training if spec.trains() else None,
     )
+    constants, packed = weights.add(partitioned), compiled.job.packed
+    constants |= {slot: constants[one.slot] for slot, one in packed.items()}
     return Part(
         id=job.id,
         form=LIBRARY,
@@ -56,7 +63,8 @@ def library_part(
         guards=(*host, *guards),
         outputs=padded.outputs if padded else partitioned.outputs,
         files=dict(files),
-        constants=weights.add(partitioned),
+        constants=constants,
+        packed={slot: one.packing for slot, one in packed.items()},
         state=weights.add_state(partitioned),
         written=partitioned.written,
         operators=partitioned.providers(compiled=True),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..formats import external as externals
+from ..formats import packing as packings
 from ..formats import shards
 from ..formats.bucket import Bucket
 from ..formats.container import Content, write
@@ -16,6 +17,7 @@ from ..formats.extension import Extension
 from ..formats.external import External
 from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
+from ..formats.packing import Packing
 from ..formats.section import RAW, sha256
 from ..formats.shards import Shard
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
@@ -39,7 +41,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
-        step, state, written, pad, fill, operators: as in Variant.
+        packed, step, state, written, pad, fill, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -51,6 +53,7 @@ class Part:
     outputs: Node
     files: dict[str, bytes]
     constants: dict[str, str]
+    packed: dict[str, Packing] = field(default_factory=dict)
     step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
@@ -112,6 +115,7 @@ def package(
         tensor_check=extension,
         requires=(
             *([] if external is None else [externals.FEATURE]),
+            *([packings.FEATURE] if any(part.packed for part in parts) else []),
             *([] if shard is None else [shards.FEATURE]),
         ),
         shard=shard,
@@ -186,6 +190,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         outputs=part.outputs,
         files={file: _add(file, data, contents) for file, data in part.files.items()},
         constants=part.constants,
+        packed=part.packed,
         step=part.step,
         state=part.state,
         written=part.written,

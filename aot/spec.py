@@ -58,6 +58,9 @@ class Spec:
         tune: the limits of that search.
         emulate_precision_casts: round bfloat16 and float16 results after every operator, as eager does,
             instead of once for a fused kernel: nearer to eager, and slower.
+        pack_weights: whether CPU variants may take weights packed for oneDNN: faster, for a copy of such
+            weights in memory in place of the pages of the file. Never where there are variants for
+            training, whose weights change in place.
         weights: where the weights are: "embedded" in the artifact, or "external", in a safetensors file
             beside it: `model.weights.safetensors` for `model.tcb`.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
@@ -80,6 +83,7 @@ class Spec:
     mode: str = "default"
     tune: Tune = field(default_factory=Tune)
     emulate_precision_casts: bool = False
+    pack_weights: bool = True
     weights: str = EMBEDDED
     embed_graph: bool = True
     verify: bool = True

@@ -30,7 +30,13 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
         "training": list,
         "grad": list,
     },
-    "build": {"targets": list, "mode": str, "emulate_precision_casts": bool, "weights": str},
+    "build": {
+        "targets": list,
+        "mode": str,
+        "emulate_precision_casts": bool,
+        "pack_weights": bool,
+        "weights": str,
+    },
     "tune": {"minutes": (int, float), "candidates": int},
     "training": {
         "inference": bool,
@@ -83,6 +89,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         mode=build.get("mode", "default"),
         tune=Tune(**tables["tune"]),
         emulate_precision_casts=build.get("emulate_precision_casts", False),
+        pack_weights=build.get("pack_weights", True),
         weights=build.get("weights", EMBEDDED),
         embed_graph=tables["fallback"].get("embed", True),
         verify=tables["verify"].get("enabled", True),

@@ -58,17 +58,22 @@ def march(target: Target) -> str:
     return target.isa
 
 
-def host_guards(target: Target, library: bytes, compiler_flags: str) -> tuple[Guard, ...]:
+def host_guards(
+    target: Target, library: bytes, compiler_flags: str, *, packed: bool = False
+) -> tuple[Guard, ...]:
     """Return what a host must have to run a library.
 
     Args:
         target: what it was compiled for.
         library: its bytes, for the newest glibc symbol that they need.
         compiler_flags: the flags that chose instruction sets beyond the target's.
+        packed: whether weights are packed for it.
     """
     import torch
 
     facts: dict[str, object] = {"isa": _features(march(target), compiler_flags)}
+    if packed:
+        facts["onednn"] = True
     if target.device == "cuda":
         cuda = str(torch.version.cuda)
         # Within a major version, kernels run on every driver of it.

@@ -20,6 +20,7 @@ from measure import Row
 from tcbuild import aot, runtime
 from tcbuild.formats.container import Artifact
 from tcbuild.runtime import program, weights
+from tcbuild.runtime.packing import PackedWeights
 from tcbuild.runtime.state import State
 
 BATCH: Final = torch.export.Dim("batch", min=2, max=64)
@@ -128,7 +129,8 @@ def bare_runner(path: Path, variant: str | None) -> program.Run:
     with Artifact(path) as artifact:
         records = {record.id: record for record in artifact.manifest.variants}
         record = records[str(variant)]
-        loaded = program.load(record, artifact, weights.load(artifact), State([], {}), CPU)
+        packed = PackedWeights(weights.load(artifact))
+        loaded = program.load(record, artifact, packed, State([], {}), CPU)
         KEPT.append(loaded)  # it holds the weights that the library reads
         return loaded.run
 

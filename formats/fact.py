@@ -201,6 +201,7 @@ FACTS: Final[Mapping[str, Fact]] = {
     "os": _fact(HOST, TEXT, "the system in lower case: `linux`"),
     "arch": _fact(HOST, TEXT, "the processor, as `platform.machine()` names it"),
     "isa": _fact(HOST, NAMES, "the processor's features, as Linux names them"),
+    "onednn": _fact(HOST, FLAG, "whether its torch has oneDNN, which packs weights"),
     "glibc": _fact(HOST, AT_LEAST, "the C library's version"),
     "gpu": _fact(
         HOST, TEXT, "the architecture of the GPU that the artifact is loaded for: `sm_90`"

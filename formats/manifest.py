@@ -2,21 +2,31 @@
 
 import gc
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from . import extension, external, shards, signature_check, strict_json, variant_check, weights
+from . import (
+    extension,
+    external,
+    packing,
+    shards,
+    signature_check,
+    strict_json,
+    variant_check,
+    weights,
+)
 from .errors import FormatError, ManifestError, SectionError, TooLargeError, UnknownFeatureError
 from .extension import Extension
+from .guard import HOST
 from .record import decode, encode
 from .section import RAW, Section
 from .shards import Shard
 from .signature import Signature
 from .strict_json import show
 from .text import is_label
-from .variant import Variant
+from .variant import LIBRARY, Variant
 from .version import FEATURES
 from .weights import Weight, Weights
 
@@ -173,6 +183,7 @@ def check(manifest: Manifest, where: str) -> None:
     for i, signature in enumerate(manifest.signatures):
         signature_check.check(signature, f"{where}: signatures[{i}]")
     tensors = manifest.weights.tensors if manifest.weights is not None else {}
+    written = {name for variant in manifest.variants for name in variant.state}
     abouts = [variant_check.About(signature) for signature in manifest.signatures]
     for variant in manifest.variants:
         place = f"{where}: variant {show(variant.id)}"
@@ -188,6 +199,12 @@ def check(manifest: Manifest, where: str) -> None:
             names += [*variant.step.weights, *variant.step.backward_constants.values()]
         for name in names:
             _known("weight", name, tensors, place)
+        if variant.packed:
+            if packing.FEATURE not in manifest.requires:
+                found = show(list(manifest.requires))
+                expected = f"{packing.FEATURE!r} among requires"
+                raise ManifestError(place, found=found, expected=expected)
+            _check_packed(variant, tensors, written, f"{place}: packed")
 
 
 def _check_features(value: Any) -> None:
@@ -225,6 +242,25 @@ def _check_weights(
         expected = f"{external.FEATURE!r} among requires"
         raise ManifestError(where, found=show(list(manifest.requires)), expected=expected)
     weights.check(record, where)
+
+
+def _check_packed(
+    variant: Variant, tensors: Mapping[str, Weight], written: Collection[str], where: str
+) -> None:
+    if variant.form != LIBRARY or variant.device != "cpu":
+        found = f"form {variant.form!r} on {variant.device!r}"
+        raise ManifestError(where, found=found, expected=f"form {LIBRARY!r} on 'cpu'")
+    if not any((g.subject, g.fact, g.expected) == (HOST, "onednn", True) for g in variant.guards):
+        raise ManifestError(where, found="no guard on host.onednn", expected="one")
+    for slot, one in variant.packed.items():
+        name = variant.constants.get(slot)
+        if name is None or name in written:
+            found = f"slot {show(slot)}"
+            raise ManifestError(
+                where, found=found, expected="a slot of a weight that stays as it is"
+            )
+        weight = tensors[name]
+        packing.check(one, weight.shape, weight.dtype, f"{where}: {show(slot)}")
 
 
 def _known(kind: str, name: str, names: Collection[str], where: str) -> None:

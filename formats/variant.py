@@ -5,6 +5,7 @@ from typing import Final
 
 from .bucket import Bucket
 from .guard import MODULE, PROCESS, Guard
+from .packing import Packing
 from .signature import Node
 from .step import Step
 from .target import Target
@@ -38,6 +39,7 @@ class Variant:
             a step backward.so, too.
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
+        packed: how the weights in some of its slots are packed for it, by slot.
         step: how forward and backward fit together; None for the other forms.
         state: the weights that it takes behind the call's tensors and writes to in place: the state of
             the model, which all variants share.
@@ -67,6 +69,7 @@ class Variant:
     outputs: Node
     files: dict[str, str]
     constants: dict[str, str]
+    packed: dict[str, Packing] = field(default_factory=dict)
     step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()

@@ -1,5 +1,6 @@
 """The private surface of torch that runs AOTInductor's libraries; nothing else of ours touches it."""
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,6 +11,9 @@ import torch
 from .errors import LibraryError
 
 Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
+
+# A constant that is bound, and what takes the place of its memory in the end.
+_Held = tuple[torch.Tensor, torch.Tensor]
 
 _NOTHING = torch.empty(0, device="cpu")
 _CPU = torch.device("cpu")
@@ -40,9 +44,9 @@ class Library:
                 expected="a library that the system loads",
                 tip="set TCBUILD_CACHE to a folder on a file system that is not mounted noexec",
             ) from error
-        self._bound: list[torch.Tensor] = []
+        self._sets: list[list[_Held]] = [[], []]  # the one in use first
         # `run` outlives this object where somebody keeps it, and the runner lives as long as that.
-        weakref.finalize(self._runner, _let_go, self._bound).atexit = False
+        weakref.finalize(self._runner, _let_go, *self._sets).atexit = False
         self.run: Run = _on(device, self._runner.run)
 
     def constants(self) -> frozenset[str]:
@@ -57,23 +61,31 @@ class Library:
         Raises:
             LibraryError: one that the library needs is not among them.
         """
-        needed = self._needed(tensors)
-        if needed:
-            self._runner.update_constant_buffer(needed, False, True, user_managed=True)
+        self._bind(tensors, 0)
 
     def bind_spare(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Bind a second set of constants, of the same form, that `flip` brings into use.
 
-        Each of the two sets is bound once, and new values are copied into the one that is not in use.
+        It takes the place of what was bound as the second set before, which no call may be using.
+        New values may as well be copied into a set that is not in use, but for packed constants.
         """
-        needed = self._needed(tensors)
-        if needed:
-            self._runner.update_constant_buffer(needed, True, True, user_managed=True)
+        self._bind(tensors, 1)
 
     def flip(self) -> None:
         """Use the other set from the next call on; waits for calls that are running."""
         if self.constants():
             self._runner.swap_constant_buffer()
+            self._sets.reverse()
+
+    def _bind(self, tensors: Mapping[str, torch.Tensor], spare: int) -> None:
+        needed = self._needed(tensors)
+        if not needed:
+            return
+        held = [(tensor, _nothing_like(tensor)) for tensor in needed.values()]
+        self._runner.update_constant_buffer(needed, bool(spare), True, user_managed=True)
+        before = list(self._sets[spare])
+        self._sets[spare][:] = held
+        _let_go(before)
 
     def _needed(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return what the library asks for; the compiler may have found a constant to be unused."""
@@ -86,9 +98,7 @@ class Library:
                 tip="rebuild the artifact",
             )
         # Tensors of its own over the same memory: see _let_go.
-        needed = {name: tensors[name].detach() for name in self.constants()}
-        self._bound.extend(needed.values())
-        return needed
+        return {name: tensors[name].detach() for name in self.constants()}
 
 
 def _runner(path: str, device: torch.device) -> Any:
@@ -114,8 +124,20 @@ def _on(device: torch.device, run: Run) -> Run:
     return on_device
 
 
-def _let_go(bound: list[torch.Tensor]) -> None:
-    """Free the constants' memory once their library is gone: torch keeps the tensors for ever."""
+def _nothing_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with next to no memory that may take another one's place: in the same layout."""
+    return _NOTHING if tensor.layout is torch.strided else _nothing_packed()
+
+
+@functools.cache
+def _nothing_packed() -> torch.Tensor:
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        return torch.empty(1, device="cpu").to_mkldnn()
+
+
+def _let_go(*bound: "list[_Held]") -> None:
+    """Free constants' memory once no library uses it: torch keeps the tensors for ever."""
     with torch._C.DisableTorchFunction():
-        for tensor in bound:
-            tensor.data = _NOTHING  # calls no operator: any mode may be active here
+        for held in bound:
+            for tensor, nothing in held:
+                tensor.data = nothing  # calls no operator: any mode may be active here

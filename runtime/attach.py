@@ -1,20 +1,21 @@
 """An artifact behind a module's own `forward`: the module keeps its weights, and trains with them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
 
 from ..formats.container import Artifact
-from ..formats.variant import LIBRARY, STEP
+from ..formats.variant import LIBRARY, STEP, Variant
 from . import devices, extension, fallback, host, operators, program, setting, step
 from . import weights as stored
-from .alert import Alert, Alerter
+from .alert import Alert, Alerter, logger
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import StateError
 from .own_weights import OwnWeights
+from .packing import PackedWeights
 from .state import State
 
 
@@ -64,7 +65,9 @@ def attach(
         manifest = artifact.manifest
         place = devices.indexed(_device(module))
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
-        variants = [variant for variant in variants if variant.form in (LIBRARY, STEP)]
+        variants = _following(
+            [variant for variant in variants if variant.form in (LIBRARY, STEP)], str(path)
+        )
         record = manifest.weights
         listed = {} if record is None else record.tensors
         constants = [name for name, weight in listed.items() if weight.role == "constant"]
@@ -73,6 +76,7 @@ def attach(
         own.check(f"module for {manifest.name}", place)
         fallback.check_frozen(module, manifest)
         tensors = own.tensors()
+        packed = PackedWeights(tensors)
         state = State(variants, tensors)
         alerter = Alerter(manifest.name, on_alert)
         graphs = GraphOptions(alerter=alerter)
@@ -82,7 +86,7 @@ def attach(
             if variant.form == STEP:
                 programs.append(step.load(variant, artifact, tensors, own, state, place, compiled))
                 continue
-            one = program.load(variant, artifact, tensors, state, place, graphs)
+            one = program.load(variant, artifact, packed, state, place, graphs)
             one.changed = own.keeps((*variant.constants.values(), *variant.state))
             programs.append(one)
     eager = module.forward
@@ -143,6 +147,30 @@ class _Forward:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a module with an artifact attached is not pickled: detach it first")
+
+
+def _following(variants: Sequence[Variant], where: str) -> list[Variant]:
+    """Return the variants that read the weights where they are: packed copies would go stale.
+
+    Raises:
+        StateError: there are none.
+    """
+    kept = [variant for variant in variants if not variant.packed]
+    if variants and not kept:
+        raise StateError(
+            where,
+            found="variants with packed weights only, which do not follow a module's own",
+            expected="one that reads the weights where they are",
+            tip="rebuild with [build] pack_weights = false, or load() it",
+        )
+    for variant in variants:
+        if variant.packed:
+            logger.warning(
+                "%s: left out of what is attached: packed weights do not follow a module's own; "
+                "build with [build] pack_weights = false",
+                variant.id,
+            )
+    return kept
 
 
 def _device(module: torch.nn.Module) -> torch.device:

@@ -26,6 +26,7 @@ from . import devices, samples, weights
 from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .host import usable
+from .packing import PackedWeights
 from .program import Program
 from .program import load as load_program
 from .state import State
@@ -89,6 +90,7 @@ class _Contest:
         variants = usable(manifest, self._device, str(artifact.path))
         self._variants = {variant.id: variant for variant in variants}
         self._weights = weights.load(artifact, self._device, check=False)
+        self._packed = PackedWeights(self._weights)
         self._state = State(variants, self._weights)
         saved = load_file(folder / "inputs.safetensors")
         signature = manifest.signatures[variants[0].signature]
@@ -112,7 +114,7 @@ class _Contest:
             program = load_program(
                 self._variants[entry["variant"]],
                 self._artifact,
-                self._weights,
+                self._packed,
                 self._state,
                 self._device,
                 graphs if entry["cuda_graph"] else None,

@@ -35,9 +35,9 @@ class Deferred:
         return library.run(tensors)
 
     def bind_spare(self, constants: Constants) -> None:
-        """Bind a second set of constants, now or when the library is opened."""
+        """Bind a second set of constants in place of the one before, now or when the library is opened."""
         with self._lock:
-            self._sets.append(constants)
+            self._sets[1:] = [constants]
             if self._library is not None:
                 self._library.bind_spare(constants)
 

@@ -24,6 +24,7 @@ def observe(device: torch.device) -> Mapping[str, object]:
         "os": platform.system().lower(),
         "arch": platform.machine(),
         "isa": cpu.features(),
+        "onednn": torch._C._has_mkldnn,
         "glibc": _glibc(),
         **_gpu(device),
     }

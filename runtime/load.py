@@ -18,6 +18,7 @@ from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import StateError
+from .packing import PackedWeights
 from .state import State
 from .weight_sets import WeightSets
 
@@ -95,15 +96,18 @@ def load(
             fallbacks.check(fallback, manifest, tensors)
             state.attach(fallback)
         alerter = Alerter(manifest.name, on_alert)
+        packed = PackedWeights(tensors)
         graphs = GraphOptions(
             borrow_inputs=borrow_inputs, borrow_outputs=borrow_outputs, alerter=alerter
         )
         defer = len(variants) > DEFERRED
         loaded = [
-            program.load(variant, artifact, tensors, state, place, graphs, defer=defer)
+            program.load(variant, artifact, packed, state, place, graphs, defer=defer)
             for variant in variants
             if variant.form != STEP  # steps need a module whose weights they train: see attach
         ]
+        for name in packed.packed_only() if not defer else ():
+            tensors.forget(name)  # a miss that the graph answers reads it again
         dispatcher = Dispatcher(
             manifest,
             [program for program in loaded if program.variant.form == LIBRARY],

@@ -19,6 +19,7 @@ from .cuda_graphs import GraphOptions, Graphs
 from .deferred import Deferred
 from .graph_source import Graph
 from .miss import Refusal
+from .packing import PackedWeights
 from .state import State
 from .stats import Counter, Waste
 
@@ -38,7 +39,7 @@ class Bound(Protocol):
         ...
 
     def bind_spare(self, constants: Mapping[str, torch.Tensor]) -> None:
-        """Bind a second set of constants."""
+        """Bind a second set of constants in place of the one before."""
         ...
 
     def flip(self) -> None:
@@ -114,11 +115,9 @@ class Program:
             took.append(time.perf_counter() - began)
         self.seconds = sorted(took)[1]
 
-    def bind_spare(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Bind the program to a second set of weights, given by their names in the model."""
-        self._bound.bind_spare(
-            {slot: weights[name] for slot, name in self.variant.constants.items()}
-        )
+    def bind_spare(self, weights: PackedWeights) -> None:
+        """Bind the program to a second set of weights."""
+        self._bound.bind_spare(weights.constants(self.variant))
 
     def flip(self) -> None:
         """Use the other set of weights from the next call on."""
@@ -134,7 +133,7 @@ class Program:
 def load(
     variant: Variant,
     artifact: Artifact,
-    weights: Mapping[str, torch.Tensor],
+    weights: PackedWeights,
     state: State,
     device: torch.device,
     graphs: GraphOptions | None = None,
@@ -150,7 +149,7 @@ def load(
         FormatError: a section is not the one that was recorded.
         LibraryError: the library does not load, or needs other constants than the manifest says.
     """
-    constants = {name: weights[weight] for name, weight in variant.constants.items()}
+    constants = weights.constants(variant)
     if variant.form == LIBRARY:
 
         def opened() -> Library:

@@ -39,6 +39,7 @@ from .errors import MissError
 from .exact import DoublePrecision, double
 from .graph_source import Graph
 from .load import load
+from .packing import PackedWeights
 from .padding import Padded
 from .program import Program
 from .program import load as load_program
@@ -182,7 +183,11 @@ class _Replay:
     def _by_noise(self, dims: Mapping[str, int]) -> Callable[[Tensors], Any]:
         """Answer by the variant, with noise wherever the padding may hold anything."""
         loaded = load_program(
-            self.variant, self._artifact, self._stored, State([], {}), self._device
+            self.variant,
+            self._artifact,
+            PackedWeights(self._stored),
+            State([], {}),
+            self._device,
         )
         noise = torch.Generator().manual_seed(1)
         padded = Padded(loaded, self.signature, dims, noise)

@@ -3,7 +3,7 @@
 New values are copied into the spare set, which nothing reads, and then each program is switched to it.
 A call is answered by one program, so it sees the old weights or the new ones, never a mix. The spare is
 allocated at the first swap and used from then on: the memory of a second set, whatever the number of
-swaps.
+swaps. What is packed of it is packed anew by each swap.
 """
 
 import os
@@ -22,6 +22,7 @@ from . import devices
 from . import weights as stored
 from .errors import StateError
 from .fallback import named_tensors
+from .packing import PackedWeights
 from .program import Program
 from .state import State
 
@@ -77,11 +78,13 @@ class WeightSets:
                     if name not in self._state.tensors:
                         self._spare[name].copy_(tensor)
                 self._finish()
+                packed = PackedWeights(self._spare)
+                for program in programs:
+                    if first or program.variant.packed:
+                        program.bind_spare(packed)
                 # A call that uses state holds its lock: it sees neither weights nor state alone replaced.
                 with self._state.lock, torch.no_grad():
                     for program in programs:
-                        if first:
-                            program.bind_spare(self._spare)
                         program.flip()
                     for name, tensor in self._state.tensors.items():
                         tensor.copy_(new[name])

@@ -21,6 +21,24 @@ from .devices import CPU
 CONTIGUOUS: Final = "contiguous"
 
 
+class StoredWeights(dict[str, torch.Tensor]):
+    """Weights by name.
+
+    Attributes:
+        places: of those that are mapped: where in which view they are.
+    """
+
+    def __init__(self) -> None:
+        """Hold none."""
+        super().__init__()
+        self.places: dict[str, tuple[memoryview, int, int]] = {}
+
+    def forget(self, name: str) -> None:
+        """Give back the memory of one that is mapped and was not written to; it can be read as before."""
+        if name in self.places:
+            forget(*self.places[name])
+
+
 def load(
     artifact: Artifact,
     device: torch.device = CPU,
@@ -28,7 +46,7 @@ def load(
     check: bool = True,
     file: str | os.PathLike[str] | None = None,
     only: Collection[str] | None = None,
-) -> dict[str, torch.Tensor]:
+) -> "StoredWeights":
     """Return the artifact's weights by name; tied weights are the same tensor.
 
     On the CPU they are tensors over one private mapping of the file: nothing is copied, and a page that
@@ -50,10 +68,10 @@ def load(
     """
     record = artifact.manifest.weights
     if record is not None and record.external is not None and only is not None and not only:
-        return {}  # no need of the file
+        return StoredWeights()  # no need of the file
     opened = artifact.weights_file(file)
     if record is None:
-        return {}
+        return StoredWeights()
     if opened is not None:
         view, entries = opened.view, opened.entries
     else:
@@ -62,7 +80,7 @@ def load(
         check_stored(record, entries, _where(artifact, record.section))
     wanted = None if only is None else {record.aliases.get(name, name) for name in only}
     storage = torch.frombuffer(view, dtype=torch.uint8).untyped_storage()
-    tensors: dict[str, torch.Tensor] = {}
+    tensors = StoredWeights()
     for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
         if wanted is not None and name not in wanted:
             continue
@@ -74,12 +92,16 @@ def load(
         strides = strides_of(weight.layout, weight.shape)
         if device == CPU and mapped.stride() == strides:
             tensors[name] = mapped
+            tensors.places[name] = view, entry.start, entry.end
         else:
             tensor = torch.empty_strided(weight.shape, strides, dtype=mapped.dtype, device=device)
             tensors[name] = tensor.copy_(mapped)
             forget(view, entry.start, entry.end)
     aliases = record.aliases.items()
-    return tensors | {name: tensors[stored] for name, stored in aliases if stored in tensors}
+    for name, kept in aliases:
+        if kept in tensors:
+            tensors[name] = tensors[kept]
+    return tensors
 
 
 def _section(artifact: Artifact, name: str, *, check: bool) -> tuple[memoryview, dict[str, Entry]]:

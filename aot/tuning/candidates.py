@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from ...formats.target import Target
-from .. import inductor
+from .. import inductor, packing
 from ..candidate import Candidate
 from ..spec import Spec
 
@@ -59,12 +59,16 @@ def candidates(spec: Spec, target: Target, graph: torch.fx.GraphModule) -> tuple
         target: where the library is to run.
         graph: what it is made of.
     """
-    offered = _cuda(graph) if target.device == "cuda" else _cpu(graph)
+    offered = (
+        _cuda(graph)
+        if target.device == "cuda"
+        else _cpu(graph, packs=packing.allowed(spec, target))
+    )
     common = spec.compiler_options()
     found = [
         Candidate(name=name, options={**common, **options})
         for name, options in offered
-        if inductor.known(options)
+        if inductor.known(packing.without(options))
     ]
     return tuple(found[: spec.tune.candidates])
 
@@ -87,11 +91,16 @@ def _cuda(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, objec
     yield "combined kernels", {"combo_kernels": True}
 
 
-def _cpu(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _cpu(graph: torch.fx.GraphModule, *, packs: bool) -> Iterator[tuple[str, Mapping[str, object]]]:
     does = operators(graph)
-    yield "default", {}
+    usual: Mapping[str, object] = {packing.OPTION: packing.LARGE} if packs else {}
+    yield "default", usual
+    if packs and does & (PRODUCTS | CONVOLUTIONS):
+        yield "weights as they are", {}
+    if packs and does & PRODUCTS:
+        yield "all weights packed", {packing.OPTION: packing.ALL}
     # Half the width at a higher clock: for short rows and for what is bound by memory.
-    yield "256 bits", {"cpp.simdlen": 256}
+    yield "256 bits", {**usual, "cpp.simdlen": 256}
     if does & CONVOLUTIONS:
         yield "channels last", {"force_layout_optimization": True}
         yield "layout as it is", {"layout_optimization": False}

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -834,6 +834,103 @@ def weight_that_cannot_be_stored(parts: Parts) -> bytes:
 def weight_of_another_rank_than_its_layout(parts: Parts) -> bytes:
     parts.manifest["weights"]["tensors"]["tied"]["layout"] = "1,0"
     return parts.build()
+
+
+# Packed weights.
+
+LINEAR: Final = {"kind": "linear"}
+CONVOLUTION: Final = {
+    "kind": "convolution",
+    "padding": [1, 1],
+    "stride": [1, 1],
+    "dilation": [1, 1],
+    "groups": 2,
+    "input": [1, 8, 5, 5],
+}
+
+
+def packed(
+    parts: Parts, shape: list[int], packing: Mapping[str, object], slot: str = "c0"
+) -> bytes:
+    """Give the weight a shape and the variant a packed one of it, right but for these."""
+    for name in ("scale", "tied"):
+        parts.manifest["weights"]["tensors"][name]["shape"] = shape
+    guard = {"subject": "@host", "fact": "onednn", "expected": True}
+    if not any(item["fact"] == "onednn" for item in parts.variant["guards"]):
+        parts.variant["guards"].append(guard)
+    parts.variant["packed"] = {slot: dict(packing)}
+    parts.manifest["requires"] = ["packed_weights"]
+    return parts.build()
+
+
+@defect(errors.ManifestError, "kind 'sparse'", "one of linear, convolution")
+def packed_in_another_way(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], {"kind": "sparse"})
+
+
+@defect(errors.ManifestError, "[]", "'packed_weights' among requires")
+def packed_weights_not_required(parts: Parts) -> bytes:
+    packed(parts, [2, 3], LINEAR)
+    parts.manifest["requires"] = []
+    return parts.build()
+
+
+@defect(errors.ManifestError, "no guard on host.onednn", "one")
+def packed_weights_without_a_guard(parts: Parts) -> bytes:
+    packed(parts, [2, 3], LINEAR)
+    parts.variant["guards"].pop()
+    return parts.build()
+
+
+@defect(errors.ManifestError, "slot 'c7'", "a slot of a weight that stays as it is")
+def packed_slot_that_is_not_there(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], LINEAR, slot="c7")
+
+
+@defect(errors.ManifestError, "slot 'c0'", "a slot of a weight that stays as it is")
+def packed_weight_that_is_written_to(parts: Parts) -> bytes:
+    parts.variant["state"] = ["scale"]
+    return packed(parts, [2, 3], LINEAR)
+
+
+@defect(errors.ManifestError, "a weight of int8", "one of float32")
+def packed_weight_of_another_dtype(parts: Parts) -> bytes:
+    for name in ("scale", "tied"):
+        parts.manifest["weights"]["tensors"][name]["dtype"] = "int8"
+    return packed(parts, [2, 3], LINEAR)
+
+
+@defect(errors.ManifestError, "a weight of shape [2, 3, 4] for 0 rows", "2 axes, for 0 or 1 rows")
+def packed_linear_of_three_axes(parts: Parts) -> bytes:
+    return packed(parts, [2, 3, 4], LINEAR)
+
+
+@defect(errors.ManifestError, "a weight of shape [2, 3] for 8 rows", "2 axes, for 0 or 1 rows")
+def packed_linear_for_eight_rows(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], {**LINEAR, "rows": 8})
+
+
+@defect(
+    errors.ManifestError,
+    "padding, stride and dilation [[1], [1, 1], [1, 1]]",
+    "for each of 2 axes, of 2 or 3",
+)
+def packed_convolution_without_all_paddings(parts: Parts) -> bytes:
+    return packed(parts, [4, 4, 3, 3], {**CONVOLUTION, "padding": [1]})
+
+
+@defect(
+    errors.ManifestError,
+    "padding, stride and dilation [[1, 1], [0, 1], [1, 1]]",
+    "for each of 2 axes, of 2 or 3",
+)
+def packed_convolution_that_does_not_move(parts: Parts) -> bytes:
+    return packed(parts, [4, 4, 3, 3], {**CONVOLUTION, "stride": [0, 1]})
+
+
+@defect(errors.ManifestError, "input [1, 9, 5, 5] in 2 groups", "for a weight [4, 4, 3, 3]")
+def packed_convolution_of_other_channels(parts: Parts) -> bytes:
+    return packed(parts, [4, 4, 3, 3], {**CONVOLUTION, "input": [1, 9, 5, 5]})
 
 
 # A part of a build.

@@ -48,6 +48,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
     ("arch", "x86_64", "x86_64", "aarch64"),
     ("isa", ["avx2", "fma"], frozenset({"avx2", "fma", "sse"}), frozenset({"avx2"})),
     ("isa", [], frozenset(), None),
+    ("onednn", True, True, False),
     ("glibc", "2.34", "2.34", "2.9"),
     ("glibc", "2.34", "2.100", "2.33.9"),
     ("glibc", "2.34", "3", "0"),
@@ -147,7 +148,7 @@ WELL_FORMED: dict[str, tuple[Any, ...]] = {
     "glibc": (),
     "driver": (),
     **dict.fromkeys(("neg", "conj", "requires_grad", "shared"), (True,)),
-    **dict.fromkeys(("grad_mode", "autocast", "deterministic", "trainable"), (True,)),
+    **dict.fromkeys(("grad_mode", "autocast", "deterministic", "trainable", "onednn"), (True,)),
 }
 
 

@@ -1,0 +1,211 @@
+"""Which weights a library takes packed: operators that read one again and again get oneDNN's, which do.
+
+Inductor's freezing packs as well, but into the library: each has a copy of its own, and weights that are
+replaced later are ignored. Here the graph is rewritten in the same way, and the packing is left to whoever
+loads the library.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from ..formats.packing import CONVOLUTION, LINEAR, Packing
+from ..formats.target import Target
+from .spec import Spec
+
+OPTION: Final = "pack_weights"  # of a candidate; absent: nothing is packed
+ALL: Final = "all"
+LARGE: Final = "large"  # the weights of convolutions, and matrices where it is likely to pay
+# A call of oneDNN costs some 15 us more than one of the plain product, whose own packing costs less
+# than that for a smaller matrix, and next to nothing for few rows.
+LEAST: Final = 1 << 18  # elements
+FEWEST: Final = 8  # rows
+
+_aten: Final = torch.ops.aten
+_PRODUCTS: Final = {_aten.mm.default: (0, 1), _aten.addmm.default: (1, 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A constant of a library that is packed.
+
+    Attributes:
+        slot: of the weight that it is made of.
+        packing: how.
+    """
+
+    slot: str
+    packing: Packing
+
+
+class Packer:
+    """Rewrites a graph, once Inductor has decomposed it.
+
+    Attributes:
+        packed: the constants that it has put in, by their name.
+    """
+
+    def __init__(self, which: str) -> None:
+        """Pack ALL weights, or only LARGE ones."""
+        self._all = which == ALL
+        self.packed: dict[str, Packed] = {}
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        """Rewrite a graph in place; those inside it stay as they are."""
+        for node in list(graph.nodes):
+            if node.op != "call_function":
+                continue
+            if node.target in _PRODUCTS:
+                self._product(graph, node)
+            elif node.target is _aten.convolution.default:
+                self._convolution(graph, node)
+
+    def taken(self, constants: Collection[str]) -> dict[str, Packed]:
+        """Return those of the packed constants that a library has come to need."""
+        return {name: one for name, one in self.packed.items() if name in constants}
+
+    def _product(self, graph: torch.fx.Graph, node: Any) -> None:
+        rows, matrix = (node.args[i] for i in _PRODUCTS[node.target])
+        bias = node.args[0] if node.target is _aten.addmm.default else None
+        found = _matrix(matrix)
+        if found is None or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:
+            return
+        weight, transposed = found
+        value = _weight(graph, weight)
+        if value is None or value.dim() != 2 or not _is_float(rows):
+            return
+        count = rows.meta["val"].shape[0]
+        few = isinstance(count, int) and count < FEWEST
+        if not self._all and (few or value.numel() < LEAST):
+            return
+        out = value.shape[1] if transposed else value.shape[0]
+        if bias is not None and not (_is_float(bias) and tuple(bias.meta["val"].shape) == (out,)):
+            return
+        single = isinstance(count, int) and count == 1
+        packing = Packing(kind=LINEAR, transposed=transposed, rows=int(single))
+        shape = tuple(reversed(value.shape)) if transposed else tuple(value.shape)
+        self._replace(
+            graph,
+            node,
+            weight,
+            packing,
+            shape,
+            torch.ops.mkldnn._linear_pointwise.default,
+            lambda packed: (rows, packed, bias, "none", [], ""),
+        )
+
+    def _convolution(self, graph: torch.fx.Graph, node: Any) -> None:
+        given, weight, bias, stride, padding, dilation, turned, _, groups = node.args
+        value = _weight(graph, weight)
+        if value is None or value.dim() not in (4, 5) or turned or not _is_float(given):
+            return
+        sizes = given.meta["val"].shape
+        if len(sizes) != value.dim() or not all(isinstance(size, int) for size in sizes):
+            return  # which layout a convolution of open sizes returns follows from the sizes
+        if bias is not None and not _is_float(bias):
+            return
+        axes = value.dim() - 2
+        steps = [_each(step, axes) for step in (padding, stride, dilation)]
+        packing = Packing(
+            kind=CONVOLUTION,
+            padding=steps[0],
+            stride=steps[1],
+            dilation=steps[2],
+            groups=groups,
+            input=tuple(sizes),
+        )
+        self._replace(
+            graph,
+            node,
+            weight,
+            packing,
+            tuple(value.shape),
+            torch.ops.mkldnn._convolution_pointwise.default,
+            lambda packed: (given, packed, bias, *map(list, steps), groups, "none", [], ""),
+        )
+
+    def _replace(
+        self,
+        graph: torch.fx.Graph,
+        node: torch.fx.Node,
+        weight: torch.fx.Node,
+        packing: Packing,
+        shape: tuple[int, ...],
+        operator: Any,
+        arguments: Any,
+    ) -> None:
+        """Put an operator with a packed weight in the place of a node."""
+        slot = str(weight.target)
+        wanted = Packed(slot=slot, packing=packing)
+        name = next((name for name, one in self.packed.items() if one == wanted), None)
+        owner = graph.owning_module
+        assert owner is not None
+        if name is None:
+            name = f"{slot}_packed{sum(one.slot == slot for one in self.packed.values())}"
+            self.packed[name] = wanted
+            # Of the form only; memory of its own, as Inductor takes two constants of one memory for one.
+            owner.register_buffer(name, torch.empty(shape, dtype=weight.meta["val"].dtype))
+        with graph.inserting_before(node):
+            packed = graph.get_attr(name)
+            packed.meta["val"] = weight.meta["val"].new_empty(shape)
+            new = graph.call_function(operator, arguments(packed))
+        new.meta.update(node.meta)
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
+
+
+def _matrix(node: Any) -> tuple[Any, bool] | None:
+    """Return the constant that is the second factor, and whether it is [in, out]."""
+    if node.op == "get_attr":
+        return node, True
+    turned = node.target is _aten.permute.default and list(node.args[1]) in ([1, 0], [-1, -2])
+    if (turned or node.target is _aten.t.default) and node.args[0].op == "get_attr":
+        return node.args[0], False
+    return None
+
+
+def _weight(graph: torch.fx.Graph, node: Any) -> torch.Tensor | None:
+    """Return the value of a constant that can be packed: contiguous, float32, on the CPU."""
+    if node.op != "get_attr":
+        return None
+    value = getattr(graph.owning_module, str(node.target), None)
+    good = isinstance(value, torch.Tensor) and value.is_contiguous() and value.numel() > 0
+    return value if good and _is_float(node) else None
+
+
+def _is_float(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype == torch.float32
+        and value.device.type == "cpu"
+        and all(size != 0 for size in value.shape if isinstance(size, int))
+    )
+
+
+def _each(step: Any, axes: int) -> tuple[int, ...]:
+    return tuple(step) if len(step) == axes else tuple(step) * axes
+
+
+def allowed(spec: Spec, target: Target) -> bool:
+    """Return whether variants of a spec for a target may take packed weights."""
+    usual = spec.pack_weights and not spec.trains()
+    return usual and target.device == "cpu" and torch._C._has_mkldnn
+
+
+def usual(spec: Spec, target: Target) -> dict[str, object]:
+    """Return the option that is right for most models, where packing is allowed."""
+    return {OPTION: LARGE} if allowed(spec, target) else {}
+
+
+def packer(options: Mapping[str, object]) -> Packer | None:
+    """Return what packs as the options ask for; None where they do not."""
+    which = options.get(OPTION)
+    return Packer(which) if isinstance(which, str) else None
+
+
+def without(options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options that are Inductor's."""
+    return {name: value for name, value in options.items() if name != OPTION}

@@ -1,0 +1,72 @@
+"""How a weight is packed: put into the order in which a library's kernels read it, when it is loaded."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from .errors import ManifestError
+from .strict_json import show
+
+FEATURE: Final = (
+    "packed_weights"  # in the manifest's `requires`: as it is, a weight is read wrongly
+)
+LINEAR: Final = "linear"
+CONVOLUTION: Final = "convolution"
+KINDS: Final = (LINEAR, CONVOLUTION)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packing:
+    """What oneDNN is told, to pack a weight for an operator.
+
+    Attributes:
+        kind: "linear": a weight of 2 axes, [out, in]; or "convolution": of 4 or 5, [out, in / groups,
+            kernel...].
+        transposed: whether a linear's weight is [in, out].
+        rows: of the input of a linear: 1, or 0 for any other number.
+        padding, stride, dilation: of a convolution, for each axis of the kernel.
+        groups: of a convolution.
+        input: the sizes of a convolution's input: [batch, channels, ...].
+    """
+
+    kind: str
+    transposed: bool = False
+    rows: int = 0
+    padding: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    groups: int = 1
+    input: tuple[int, ...] = ()
+
+
+def check(packing: Packing, shape: tuple[int, ...], dtype: str, where: str) -> None:
+    """Refuse a packing that no weight of a form can have.
+
+    Args:
+        packing: the record.
+        shape, dtype: of the weight.
+        where: for messages.
+
+    Raises:
+        ManifestError: naming what does not fit.
+    """
+    expected = f"one of {', '.join(KINDS)}"
+    if packing.kind not in KINDS:
+        raise ManifestError(where, found=f"kind {show(packing.kind)}", expected=expected)
+    if dtype != "float32":
+        raise ManifestError(where, found=f"a weight of {dtype}", expected="one of float32")
+    if packing.kind == LINEAR:
+        if len(shape) != 2 or packing.rows not in (0, 1):
+            found = f"a weight of shape {show(list(shape))} for {packing.rows} rows"
+            raise ManifestError(where, found=found, expected="2 axes, for 0 or 1 rows")
+        return
+    axes = len(shape) - 2
+    steps = (packing.padding, packing.stride, packing.dilation)
+    whole = axes in (2, 3) and all(len(step) == axes for step in steps)
+    positive = all(step > 0 for step in (*packing.stride, *packing.dilation, *packing.input))
+    if not whole or not positive or min(packing.padding, default=0) < 0:
+        found = f"padding, stride and dilation {show([list(step) for step in steps])}"
+        raise ManifestError(where, found=found, expected=f"for each of {axes} axes, of 2 or 3")
+    fits = len(packing.input) == axes + 2 and packing.groups > 0
+    if not fits or shape[1] * packing.groups != packing.input[1] or shape[0] % packing.groups:
+        found = f"input {show(list(packing.input))} in {packing.groups} groups"
+        raise ManifestError(where, found=found, expected=f"for a weight {show(list(shape))}")
