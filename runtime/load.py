@@ -11,7 +11,7 @@ import torch
 from ..formats.container import Artifact
 from ..formats.errors import ManifestError
 from ..formats.variant import GRAPH, LIBRARY, STEP, Variant
-from . import devices, extension, host, operators, program, setting
+from . import devices, extension, host, memory, operators, program, setting
 from . import fallback as fallbacks
 from . import weights as stored
 from .alert import Alert, Alerter
@@ -39,6 +39,7 @@ def load(
     borrow_outputs: bool = False,
     training: bool = False,
     weights: str | os.PathLike[str] | None = None,
+    keep_freed: bool = True,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
 
@@ -64,6 +65,9 @@ def load(
         weights: path of the safetensors file with the weights, of an artifact that has them in a file of
             their own; where left out, it is beside the artifact.
 
+        keep_freed: on the CPU, let this process keep up to 1 GiB of memory that it frees for the next
+            call, in place of giving it back to the system (memory.py).
+
     Raises:
         FormatError: the file is malformed, or one part of several, or the file with the weights is
             missing or another one; nothing of it has been run.
@@ -88,6 +92,8 @@ def load(
                 tip="join the parts with: tcbuild merge PART... -o FILE",
             )
         place = devices.choose(manifest, device)
+        if keep_freed and place.type == "cpu":
+            memory.keep_freed()
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
         _need_inference(variants, str(path))
         tensors = stored.load(artifact, place, check=check_weights, file=weights)
