@@ -78,7 +78,7 @@ def compile_job(
                 job.id,
                 packer,
             )
-            packed = {} if packer is None else packer.taken(made.constants)
+            packed = {} if packer is None else packer.taken(made.values, job.id)
         names = Names(given.names, job.id)
         relations = sizes.relations(given.graph.graph, job.bucket, names, job.id)
         compiled = FinishedJob(library=made, relations=relations, packed=packed)

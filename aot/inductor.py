@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,10 +56,12 @@ class LibraryFiles:
         files: the bytes to ship by file name: model.so, and model.json where an operator is called
             back into torch.
         constants: the names of the constants the library needs.
+        values: what these were when it was compiled; nothing where that is not known any more.
     """
 
     files: Mapping[str, bytes]
     constants: tuple[str, ...]
+    values: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
 
 
 def compile_graph(
@@ -275,5 +277,8 @@ def _collect(made: list[Any], where: str) -> LibraryFiles:
     }:
         if beside.stem == libraries[0].stem and beside.exists():
             files["model.json"] = beside.read_bytes()
-    constants = [name for item in made if not isinstance(item, str | os.PathLike) for name in item]
-    return LibraryFiles(files=files, constants=tuple(sorted(constants)))
+    values: dict[str, torch.Tensor] = {}
+    for item in made:
+        if not isinstance(item, str | os.PathLike):
+            values |= {name: tensor for name, (tensor, _) in item.items()}
+    return LibraryFiles(files=files, constants=tuple(sorted(values)), values=values)

@@ -5,14 +5,16 @@ replaced later are ignored. Here the graph is rewritten in the same way, and the
 loads the library.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from ..formats.packing import CONVOLUTION, LINEAR, Packing
+from ..formats.packing import BLOCKS, CONVOLUTION, LINEAR, Packing
 from ..formats.target import Target
+from ..runtime.packing import blocks
+from .errors import CompileError
 from .spec import Spec
 
 OPTION: Final = "pack_weights"  # of a candidate; absent: nothing is packed
@@ -50,10 +52,13 @@ class Packer:
     def __init__(self, which: str) -> None:
         """Pack ALL weights, or only LARGE ones."""
         self._all = which == ALL
+        self._slots: set[str] = set()
+        self._matrices: list[tuple[Packed, torch.Tensor]] = []
         self.packed: dict[str, Packed] = {}
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         """Rewrite a graph in place; those inside it stay as they are."""
+        self._slots |= {str(node.target) for node in graph.find_nodes(op="get_attr")}
         for node in list(graph.nodes):
             if node.op != "call_function":
                 continue
@@ -62,9 +67,37 @@ class Packer:
             elif node.target is _aten.convolution.default:
                 self._convolution(graph, node)
 
-    def taken(self, constants: Collection[str]) -> dict[str, Packed]:
-        """Return those of the packed constants that a library has come to need."""
-        return {name: one for name, one in self.packed.items() if name in constants}
+    def taken(self, constants: Mapping[str, torch.Tensor], where: str) -> dict[str, Packed]:
+        """Return the packed constants that a library has come to need, by its name for each.
+
+        Inductor's own matrix products take a weight in blocks, under a name of their own: which weight
+        that is follows from the values.
+
+        Args:
+            constants: the values that the library was compiled with, by name.
+            where: the job's identifier, for messages.
+
+        Raises:
+            CompileError: one of them is none of the weights.
+        """
+        found = {}
+        for name, value in constants.items():
+            if name in self.packed:
+                found[name] = self.packed[name]
+            elif name not in self._slots:
+                found[name] = self._in_blocks(name, value, where)
+        return found
+
+    def _in_blocks(self, name: str, value: torch.Tensor, where: str) -> Packed:
+        for one, matrix in self._matrices:
+            if value.dim() == 3 and value.shape[1] == matrix.shape[1]:
+                block = value.shape[2]
+                if torch.equal(blocks(matrix.t(), block), value):
+                    transposed = one.packing.transposed
+                    packing = Packing(kind=BLOCKS, transposed=transposed, block=block)
+                    return Packed(slot=one.slot, packing=packing)
+        expected = "one of the weights, as it is or packed"
+        raise CompileError(where, found=f"a constant {name} {list(value.shape)}", expected=expected)
 
     def _product(self, graph: torch.fx.Graph, node: Any) -> None:
         rows, matrix = (node.args[i] for i in _PRODUCTS[node.target])
@@ -145,8 +178,7 @@ class Packer:
         if name is None:
             name = f"{slot}_packed{sum(one.slot == slot for one in self.packed.values())}"
             self.packed[name] = wanted
-            # Of the form only; memory of its own, as Inductor takes two constants of one memory for one.
-            owner.register_buffer(name, torch.empty(shape, dtype=weight.meta["val"].dtype))
+            owner.register_buffer(name, self._stand_in(wanted, shape))
         with graph.inserting_before(node):
             packed = graph.get_attr(name)
             packed.meta["val"] = weight.meta["val"].new_empty(shape)
@@ -154,6 +186,18 @@ class Packer:
         new.meta.update(node.meta)
         node.replace_all_uses_with(new)
         graph.erase_node(node)
+
+    def _stand_in(self, wanted: Packed, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return a tensor of the form of a weight that is packed, which is compiled in its place.
+
+        It has memory of its own, as Inductor takes two constants of one memory for one; and a matrix has
+        values of its own, which are found again where Inductor makes another constant of it.
+        """
+        if wanted.packing.kind == CONVOLUTION:
+            return torch.empty(shape)
+        made = torch.rand(shape, generator=torch.Generator().manual_seed(len(self._matrices)))
+        self._matrices.append((wanted, made))
+        return made
 
 
 def _matrix(node: Any) -> tuple[Any, bool] | None:

@@ -11,20 +11,23 @@ FEATURE: Final = (
 )
 LINEAR: Final = "linear"
 CONVOLUTION: Final = "convolution"
-KINDS: Final = (LINEAR, CONVOLUTION)
+BLOCKS: Final = "blocks"
+KINDS: Final = (LINEAR, CONVOLUTION, BLOCKS)
+MAX_BLOCK: Final = 1 << 10  # outputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packing:
-    """What oneDNN is told, to pack a weight for an operator.
+    """How a weight is packed for an operator: by oneDNN, which is told this, or in blocks.
 
     Attributes:
-        kind: "linear": a weight of 2 axes, [out, in]; or "convolution": of 4 or 5, [out, in / groups,
-            kernel...].
-        transposed: whether a linear's weight is [in, out].
+        kind: "linear": a weight of 2 axes, [out, in]; "convolution": of 4 or 5, [out, in / groups,
+            kernel...]; "blocks": the weight of a linear as [out / block, in, block].
+        transposed: whether the weight of a linear or in blocks is [in, out].
         rows: of the input of a linear: 1, or 0 for any other number.
         padding, stride, dilation: of a convolution, for each axis of the kernel.
         groups: of a convolution.
+        block: how many outputs are beside each other; the last block is filled up with 0.
         input: the sizes of a convolution's input: [batch, channels, ...].
     """
 
@@ -35,6 +38,7 @@ class Packing:
     stride: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
     groups: int = 1
+    block: int = 0
     input: tuple[int, ...] = ()
 
 
@@ -54,6 +58,13 @@ def check(packing: Packing, shape: tuple[int, ...], dtype: str, where: str) -> N
         raise ManifestError(where, found=f"kind {show(packing.kind)}", expected=expected)
     if dtype != "float32":
         raise ManifestError(where, found=f"a weight of {dtype}", expected="one of float32")
+    if packing.kind == BLOCKS:
+        if len(shape) != 2 or not 0 < packing.block <= MAX_BLOCK:
+            found = f"a weight of shape {show(list(shape))} in blocks of {packing.block}"
+            raise ManifestError(
+                where, found=found, expected=f"2 axes, in blocks of 1 to {MAX_BLOCK}"
+            )
+        return
     if packing.kind == LINEAR:
         if len(shape) != 2 or packing.rows not in (0, 1):
             found = f"a weight of shape {show(list(shape))} for {packing.rows} rows"

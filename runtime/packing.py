@@ -1,11 +1,11 @@
-"""Weights in the order in which kernels read them: packed once by oneDNN, shared by all that take them so."""
+"""Weights in the order in which kernels read them: packed once, shared by all that take them so."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ..formats.packing import LINEAR, Packing
+from ..formats.packing import BLOCKS, LINEAR, Packing
 from ..formats.variant import Variant
 
 
@@ -44,14 +44,13 @@ class PackedWeights:
 
     def nbytes(self) -> int:
         """Return how many bytes the packed copies take."""
-        return sum(int(_mkldnn()._nbytes(tensor)) for tensor in self._orders.values())
+        return sum(map(_nbytes, self._orders.values()))
 
     def _packed(self, name: str, packing: Packing) -> torch.Tensor:
         key = name, packing
         if key not in self._made:
             made = pack(self._weights[name], packing)
-            order = bytes(_mkldnn()._get_mkldnn_serialized_md(made).tolist())
-            self._made[key] = self._orders.setdefault((name, order), made)
+            self._made[key] = self._orders.setdefault((name, _order(made)), made)
         return self._made[key]
 
 
@@ -73,9 +72,29 @@ class _Constants(Mapping[str, torch.Tensor]):
         return len(self._variant.constants)
 
 
+def _nbytes(packed: torch.Tensor) -> int:
+    return int(_mkldnn()._nbytes(packed)) if packed.is_mkldnn else packed.nbytes
+
+
+def _order(packed: torch.Tensor) -> bytes:
+    """Return in which order of memory a weight is, as far as it matters to those that take it."""
+    if packed.is_mkldnn:
+        return bytes(_mkldnn()._get_mkldnn_serialized_md(packed).tolist())
+    return str(packed.shape).encode()
+
+
+def blocks(matrix: torch.Tensor, block: int) -> torch.Tensor:
+    """Return a matrix [in, out] as [out / block, in, block], filled up with 0."""
+    width = matrix.shape[1]
+    whole = torch.nn.functional.pad(matrix, (0, -width % block))
+    return whole.reshape(matrix.shape[0], -1, block).transpose(0, 1).contiguous()
+
+
 def pack(weight: torch.Tensor, packing: Packing) -> torch.Tensor:
-    """Return a copy of a weight in the order that oneDNN reads fastest here, in oneDNN's own layout."""
+    """Return a copy of a weight in another order: oneDNN's fastest here, in its own layout, or in blocks."""
     with torch.no_grad(), torch._C.DisableTorchFunction():
+        if packing.kind == BLOCKS:
+            return blocks(weight if packing.transposed else weight.t(), packing.block)
         if packing.kind == LINEAR:
             dense = weight.t().contiguous() if packing.transposed else weight
             return _tensor(_mkldnn()._reorder_linear_weight(dense, packing.rows or None))

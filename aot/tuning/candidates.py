@@ -48,6 +48,10 @@ _DESCENT: Final[Mapping[str, object]] = {
     "max_autotune_pointwise": True,
     "coordinate_descent_tuning": True,
 }
+_OWN_PRODUCTS: Final[Mapping[str, object]] = {
+    "max_autotune_gemm": True,
+    "max_autotune_gemm_backends": "CPP",  # no other choice: nothing is measured while compiling
+}
 _SEARCH: Final[Mapping[str, object]] = {"max_autotune": True, "coordinate_descent_tuning": True}
 
 
@@ -99,6 +103,8 @@ def _cpu(graph: torch.fx.GraphModule, *, packs: bool) -> Iterator[tuple[str, Map
         yield "weights as they are", {}
     if packs and does & PRODUCTS:
         yield "all weights packed", {packing.OPTION: packing.ALL}
+        # Inductor's own products, on weights in blocks: for few rows.
+        yield "own products", {packing.OPTION: packing.ALL, **_OWN_PRODUCTS}
     # Half the width at a higher clock: for short rows and for what is bound by memory.
     yield "256 bits", {**usual, "cpp.simdlen": 256}
     if does & CONVOLUTIONS:

@@ -863,7 +863,7 @@ def packed(
     return parts.build()
 
 
-@defect(errors.ManifestError, "kind 'sparse'", "one of linear, convolution")
+@defect(errors.ManifestError, "kind 'sparse'", "one of linear, convolution, blocks")
 def packed_in_another_way(parts: Parts) -> bytes:
     return packed(parts, [2, 3], {"kind": "sparse"})
 
@@ -903,6 +903,11 @@ def packed_weight_of_another_dtype(parts: Parts) -> bytes:
 @defect(errors.ManifestError, "a weight of shape [2, 3, 4] for 0 rows", "2 axes, for 0 or 1 rows")
 def packed_linear_of_three_axes(parts: Parts) -> bytes:
     return packed(parts, [2, 3, 4], LINEAR)
+
+
+@defect(errors.ManifestError, "in blocks of 0", "2 axes, in blocks of 1 to 1024")
+def packed_blocks_of_no_size(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], {"kind": "blocks"})
 
 
 @defect(errors.ManifestError, "a weight of shape [2, 3] for 8 rows", "2 axes, for 0 or 1 rows")

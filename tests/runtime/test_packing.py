@@ -17,10 +17,10 @@ from tcbuild.aot.dims import Specialize
 from tcbuild.aot.spec import Spec
 from tcbuild.aot.training import Training
 from tcbuild.formats import Artifact
-from tcbuild.formats.packing import CONVOLUTION, LINEAR
+from tcbuild.formats.packing import BLOCKS, CONVOLUTION, LINEAR, Packing
 from tcbuild.runtime import attach, load
 from tcbuild.runtime.errors import StateError
-from tcbuild.runtime.packing import PackedWeights
+from tcbuild.runtime.packing import PackedWeights, pack
 from tcbuild.runtime.weights import load as load_weights
 
 WIDE = 1024
@@ -189,6 +189,17 @@ def test_attached_weights_are_not_packed(artifact: Path, spec: Spec) -> None:
     with pytest.raises(StateError, match="do not follow a module's own") as caught:
         attach(spec.model(), artifact)
     assert "pack_weights = false" in str(caught.value)
+
+
+@pytest.mark.parametrize(("transposed", "shape"), [(False, (70, 48)), (True, (48, 70))])
+def test_blocks(transposed: bool, shape: tuple[int, int]) -> None:
+    weight = torch.randn(shape)
+    made = pack(weight, Packing(kind=BLOCKS, transposed=transposed, block=32))
+    matrix = weight if transposed else weight.t()  # [in, out]
+    assert made.shape == (3, 48, 32)
+    assert made.is_contiguous()
+    torch.testing.assert_close(made.transpose(0, 1).reshape(48, 96)[:, :70], matrix)
+    assert not made[2, :, 6:].any()
 
 
 def test_where_nothing_is_packed(spec: Spec) -> None:
