@@ -118,18 +118,12 @@ def _summary(took: Mapping[str, list[float]], wall: float, rest: str) -> Row:
 
     A time is the median of what was called, times its calls: an interruption is no kernel's.
     """
-    kernels = [
-        {
-            "name": name,
-            "calls": len(times) / CALLS,
-            "us": statistics.median(times) * len(times) / CALLS,
-        }
-        for name, times in took.items()
-    ]
-    kernels.sort(key=lambda kernel: -kernel["us"])
-    left = wall - sum(kernel["us"] for kernel in kernels)
+    each = {name: statistics.median(t) * len(t) / CALLS for name, t in took.items()}
+    most = sorted(each.items(), key=lambda item: -item[1])
+    kernels = [{"name": n, "calls": len(took[n]) / CALLS, "us": us} for n, us in most[:TOP]]
+    left = wall - sum(each.values())
     named = {"name": rest, "calls": 1.0, "us": left}
-    return {"kernels": [*kernels[:TOP], named], "names": len(took)}
+    return {"kernels": [*kernels, named], "names": len(took)}
 
 
 def _openvino(subject: Subject) -> Row:

@@ -108,7 +108,7 @@ def built(
     run: Run, models: Sequence[str], ways: Sequence[str], threads: Sequence[int]
 ) -> list[Row]:
     """Build what is not there yet; return a row for each, that of a failure with why."""
-    wanted = {}
+    wanted: dict[Path, tuple[str, str, int]] = {}
     for model in models:
         for way in ("answers", *ways):
             for count in threads:
@@ -233,7 +233,8 @@ def rates(threads: int, *, small: bool) -> Row:
 
 def _fastest(call: Callable[[], object]) -> float:
     """Return the seconds of the fastest call."""
-    took, end = [], time.monotonic() + WARM_SECONDS
+    took: list[float] = []
+    end = time.monotonic() + WARM_SECONDS
     while time.monotonic() < end or len(took) < FEWEST // 5:
         took += seconds_of(call, 1)
     return min(took)
