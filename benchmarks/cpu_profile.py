@@ -30,6 +30,7 @@ TOP: Final = 10
 NAME: Final = 100  # characters of what is printed; `--json` has all
 SAYS: Final = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"}
 UNITS: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+REST: Final = "the rest"
 START: Final = "profile: start"
 MKL: Final = re.compile(r"^MKL_VERBOSE (\w+)\(([^)]*)\) ([\d.]+)(s|ms|us|ns)\b")
 
@@ -52,7 +53,7 @@ def run(way: str, subject: Subject) -> Row:
         with _heard() as read:
             row = _counted(call)
             said = read()
-        return {**row, **_summary(_primitives(said.splitlines()), row["wall"], "the rest")}
+        return {**row, **_summary(_primitives(said.splitlines()), row["wall"])}
 
 
 def _counted(call: Call) -> Row:
@@ -113,7 +114,7 @@ def _primitives(lines: Iterable[str]) -> Times:
     return took
 
 
-def _summary(took: Mapping[str, list[float]], wall: float, rest: str) -> Row:
+def _summary(took: Mapping[str, list[float]], wall: float) -> Row:
     """Return the kernels with the most time, and what is left of the wall time.
 
     A time is the median of what was called, times its calls: an interruption is no kernel's.
@@ -122,7 +123,7 @@ def _summary(took: Mapping[str, list[float]], wall: float, rest: str) -> Row:
     most = sorted(each.items(), key=lambda item: -item[1])
     kernels = [{"name": n, "calls": len(took[n]) / CALLS, "us": us} for n, us in most[:TOP]]
     left = wall - sum(each.values())
-    named = {"name": rest, "calls": 1.0, "us": left}
+    named = {"name": REST if left > 0 else "less what counting has cost", "calls": 1.0, "us": left}
     return {"kernels": [*kernels, named], "names": len(took)}
 
 
@@ -136,7 +137,7 @@ def _openvino(subject: Subject) -> Row:
         for one in request.get_profiling_info():
             if one.real_time.total_seconds():
                 took[f"{one.node_type} {one.exec_type}"].append(one.real_time.total_seconds() * 1e6)
-    return {**row, **_summary(took, row["wall"], "the rest")}
+    return {**row, **_summary(took, row["wall"])}
 
 
 def _onnxruntime(subject: Subject) -> Row:
@@ -157,7 +158,7 @@ def _onnxruntime(subject: Subject) -> Row:
     took: Times = defaultdict(list)
     for event in nodes[len(nodes) // 2 :]:  # warm by then
         took[event["args"]["op_name"]].append(float(event["dur"]))
-    return {**row, **_summary(took, row["wall"], "the rest")}
+    return {**row, **_summary(took, row["wall"])}
 
 
 def show(row: Row) -> None:

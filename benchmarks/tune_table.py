@@ -130,7 +130,7 @@ def show(rows: Sequence[Row]) -> list[Row]:
     failed = [
         {
             "table": "failed",
-            **{name: row[name] for name in ("model", "way", "threads")},
+            **{name: row[name] for name in ("model", "way", "threads") if name in row},
             "why": said,
         }
         for row in rows
