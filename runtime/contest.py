@@ -35,7 +35,6 @@ FEWEST: Final = 8  # calls of each before anyone is out
 MOST: Final = 200
 CLEAR: Final = 0.01  # how likely it may be that a difference is chance
 CLOSE: Final = 1.01  # as good as the fastest: the earlier one is taken
-STANDING: Final = "standing.json"  # what the calls so far have taken, for whoever watches
 _POLL: Final = 0.05  # seconds
 _TOLD: Final = 0.3  # seconds from one standing to the next
 
@@ -192,14 +191,15 @@ class _Contest:
             self._state.preserved(timed)
 
     def _stand(self) -> None:
-        """Write down how all stand, by rename."""
+        """Write down how all stand, for whoever watches; by rename."""
         standing = {
             "microseconds": {one.name: one.median * 1e6 for one in self.all},
             "slower": [one.name for one in self.slower],
         }
-        aside = self._folder / f"new-{STANDING}"
+        path = self._folder / self._request["standing"]
+        aside = path.with_name(f"new-{path.name}")
         aside.write_text(json.dumps(standing), encoding="utf-8")
-        aside.replace(self._folder / STANDING)
+        aside.replace(path)
 
     def _note(self, name: str) -> None:
         self._at.seek(0)
