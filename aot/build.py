@@ -150,6 +150,7 @@ def build(
         weight_bytes=weights.bytes(),
         weights_file=None if kept is None else kept.final,
         jobs=tuple(job.report for job in built),
+        tuning_from=None if earlier is None else earlier.source(job.report for job in built),
         seconds=time.perf_counter() - began,
         verification=rows,
         notes=tuple(notes),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ..formats.trial import Trial
 from . import sizes
 from .candidate import Candidate
 from .capture import Captured, capture
@@ -18,7 +17,7 @@ from .plan import Job
 from .progress import Watch
 from .report import JobReport
 from .spec import Spec
-from .tuning import EarlierTuning, tune
+from .tuning import EarlierTuning, Tuned, tune
 from .verify import Inputs
 from .weight_table import WeightTable
 
@@ -99,10 +98,20 @@ def search(
     partitioned, padded = prepared.partitioned, prepared.padded
     with prepared.watch.stage("tune") as said:
         tuned = tune(
-            spec, module, job, captured, partitioned, padded, inputs, cache, seconds, earlier
+            spec,
+            module,
+            job,
+            captured,
+            partitioned,
+            padded,
+            inputs,
+            cache,
+            seconds,
+            earlier,
+            prepared.watch.stands,
         )
-        said.append("cached" if tuned.cached else tuned.words)
-    return finish(spec, prepared, tuned.candidate, tuned.compiled, weights, tuned.trials)
+        said.append(tuned.words)
+    return finish(spec, prepared, tuned.candidate, tuned.compiled, weights, tuned)
 
 
 def finish(
@@ -111,9 +120,10 @@ def finish(
     candidate: Candidate,
     compiled: Compiled,
     weights: WeightTable,
-    trials: tuple[Trial, ...] = (),
+    tuned: Tuned | None = None,
 ) -> BuiltJob:
     """Return a compiled job as a part of the artifact."""
+    trials = tuned.trials if tuned else ()
     part = library_part(
         spec,
         prepared.job,
@@ -132,5 +142,6 @@ def finish(
         library_bytes=sum(map(len, part.files.values())),
         relations=compiled.job.relations,
         trials=trials,
+        tuning=tuned.origin if tuned else "",
     )
     return BuiltJob(part=part, candidate=candidate, report=report)

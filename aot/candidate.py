@@ -28,3 +28,7 @@ class Candidate:
         graph = target.device == "cuda" and spec.mode == "reduce-overhead"
         options = {**spec.compiler_options(), **packing.usual(spec, target)}
         return cls(options=options, cuda_graph=graph)
+
+    def own(self, common: Mapping[str, object]) -> dict[str, str]:
+        """Return its options but for those that all candidates of the build have, as text."""
+        return {name: str(value) for name, value in self.options.items() if name not in common}

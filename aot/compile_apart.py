@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,8 @@ def compile_apart(
     *,
     seconds: float,
     workers: int,
+    began: Callable[[str], None],
+    ended: Callable[[str], None],
 ) -> dict[str, str]:
     """Compile candidates into the job cache.
 
@@ -54,6 +56,7 @@ def compile_apart(
         candidates: what to compile, in this order.
         seconds: that all of it may take; what is running then is ended.
         workers: processes at once.
+        began, ended: told the name of a candidate whose process begins, and ends well.
 
     Returns:
         Why a candidate is not there, by its name; UNCARRIED for all where the graph stays here.
@@ -76,10 +79,13 @@ def compile_apart(
                     place.mkdir()
                     Order.of(job, partitioned, candidate, cache).write(place / "order")
                     running.append(_start(candidate.name, place, workers))
+                    began(candidate.name)
                 for one in [one for one in running if one.process.poll() is not None]:
                     running.remove(one)
                     own_process.end(one.process)
                     failed.update(_outcome(one))
+                    if one.name not in failed:
+                        ended(one.name)
                 if time.monotonic() >= end:
                     for name in [one.name for one in running] + [c.name for _, c in waiting]:
                         failed[name] = f"not compiled within the {seconds:.0f} s that were left"

@@ -7,16 +7,41 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    """One stage of one job began or ended.
+class Standing:
+    """How one candidate of a search stands.
 
     Attributes:
-        stage: "capture", "compile" or "tune", "embed", "package" or "verify"; of a cluster "build", of a
+        candidate: its name; on CUDA also whether its calls are replayed.
+        state: "compiling", "compiled" or "measuring"; at the end "slower", "out" or "chosen".
+        microseconds: the median of its calls so far; 0 before the first.
+        ratio: how many times that the default took as long; 0 where one of the two is not known.
+        why: it is out.
+    """
+
+    candidate: str
+    state: str
+    microseconds: float = 0.0
+    ratio: float = 0.0
+    why: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing changes any more."""
+        return self.state in ("slower", "out", "chosen")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One stage of one job began or ended, or a candidate of its search stands otherwise than before.
+
+    Attributes:
+        stage: "candidate" for that; "capture", "compile" or "tune", "embed", "package" or "verify"; of a cluster "build", of a
             part, and "merge".
         job: the identifier of the job; the model's name where the stage is for all.
         index, total: of the job among the stage's jobs, from 1.
         seconds: how long it took; None where it only began.
         detail: "cached" for a compilation that was done before, else what is worth a word.
+        standing: of the candidate.
     """
 
     stage: str
@@ -25,6 +50,7 @@ class Event:
     total: int
     seconds: float | None = None
     detail: str = ""
+    standing: Standing | None = None
 
 
 Progress = Callable[[Event], None]
@@ -62,4 +88,11 @@ class Watch:
         job, index, total = self._job
         self._progress(
             Event(stage=name, job=job, index=index, total=total, seconds=seconds, detail=detail)
+        )
+
+    def stands(self, standing: Standing) -> None:
+        """Tell how a candidate of the job's search stands."""
+        job, index, total = self._job
+        self._progress(
+            Event(stage="candidate", job=job, index=index, total=total, standing=standing)
         )

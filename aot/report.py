@@ -12,6 +12,10 @@ from typing import Any
 from ..formats.trial import Trial
 from .writing import writing
 
+# Where the choice of a search comes from: measured now, measured before on a machine like this, or taken
+# from another artifact.
+MEASURED, CACHED, REUSED = "measured", "cached", "reused"
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
@@ -24,6 +28,8 @@ class JobReport:
         library_bytes: of its files, unpacked.
         relations: what its sizes must satisfy beyond their ranges.
         trials: what the search for the fastest code measured; empty where nothing was searched.
+        tuning: where the choice comes from: "measured" now, "cached" from a search on a machine like this,
+            or "reused" from the artifact of `--tuning-from`; empty where nothing was searched.
         cuts: of a training step, what each way to cut forward from backward saves and computes anew, at
             the example sizes; the spec's choice is the one that was taken.
     """
@@ -34,7 +40,29 @@ class JobReport:
     library_bytes: int
     relations: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()
+    tuning: str = ""
     cuts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSource:
+    """The artifact whose choices a build has made again.
+
+    Attributes:
+        artifact: its path.
+        sha256: of the file, in hexadecimal.
+        reused: the jobs whose choice is its.
+        new: those that it has no variant for, which were searched.
+    """
+
+    artifact: Path
+    sha256: str
+    reused: tuple[str, ...]
+    new: tuple[str, ...]
+
+    def __str__(self) -> str:
+        new = f", {len(self.new)} new: {', '.join(self.new)}" if self.new else ""
+        return f"tuning from {self.artifact} (sha256 {self.sha256}): {len(self.reused)} reused{new}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +77,7 @@ class Report:
         jobs: one entry each.
         seconds: of the whole build.
         verification: one row for each variant and size, empty where it was switched off.
+        tuning_from: whose choices were made again; None where the build was given none.
         notes: what the user should know, such as why there is no embedded graph.
     """
 
@@ -59,6 +88,7 @@ class Report:
     jobs: tuple[JobReport, ...]
     seconds: float
     verification: tuple[Any, ...] = ()
+    tuning_from: TuningSource | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -74,6 +104,8 @@ class Report:
             f"{where}, {len(self.jobs)} variants, "
             f"{self.compiled} compiled, {self.seconds:.1f} s"
         ]
+        if self.tuning_from is not None:
+            lines.append(str(self.tuning_from))
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

@@ -36,6 +36,7 @@ MOST: Final = 200
 CLEAR: Final = 0.01  # how likely it may be that a difference is chance
 CLOSE: Final = 1.01  # as good as the fastest: the earlier one is taken
 _POLL: Final = 0.05  # seconds
+_TOLD: Final = 0.3  # seconds from one standing to the next
 
 
 @dataclass
@@ -71,6 +72,7 @@ def main(argv: list[str]) -> int:
         result = {
             "seconds": {one.name: one.seconds for one in contest.all},
             "problems": contest.problems,
+            "slower": [one.name for one in contest.slower],
         }
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return 0
@@ -85,6 +87,7 @@ class _Contest:
         manifest = artifact.manifest
         self._artifact = artifact
         self._request = request
+        self._folder = folder
         self._at = at
         self._device = devices.choose(manifest, request["device"])
         variants = usable(manifest, self._device, str(artifact.path))
@@ -102,6 +105,7 @@ class _Contest:
             torch.enable_grad if variants[0].grad else torch.inference_mode
         )
         self.all: list[Contestant] = []
+        self.slower: list[Contestant] = []
         self.problems: dict[str, str] = {}
 
     def prepare(self) -> None:
@@ -151,7 +155,7 @@ class _Contest:
 
     def run(self, end: float) -> None:
         """Call everyone in turn until it is clear who is the fastest, or the time is over."""
-        alive = list(self.all)
+        alive, told = list(self.all), time.monotonic()
         for number in range(MOST):
             if len(alive) < 2 and number >= FEWEST:
                 return
@@ -160,7 +164,12 @@ class _Contest:
                 self._note(one.name)
                 self._call(one)
             if number + 1 >= FEWEST:
-                alive = contenders(alive)
+                left = contenders(alive)
+                self.slower += [one for one in alive if one not in left]
+                alive = left
+            if time.monotonic() - told > _TOLD:
+                self._stand()
+                told = time.monotonic()
             if time.monotonic() > end:
                 return
 
@@ -180,6 +189,17 @@ class _Contest:
         inputs = list(enumerate(self._tensors))
         with self._mode():
             self._state.preserved(timed)
+
+    def _stand(self) -> None:
+        """Write down how all stand, for whoever watches; by rename."""
+        standing = {
+            "microseconds": {one.name: one.median * 1e6 for one in self.all},
+            "slower": [one.name for one in self.slower],
+        }
+        path = self._folder / self._request["standing"]
+        aside = path.with_name(f"new-{path.name}")
+        aside.write_text(json.dumps(standing), encoding="utf-8")
+        aside.replace(path)
 
     def _note(self, name: str) -> None:
         self._at.seek(0)

@@ -96,20 +96,31 @@ def _cuda(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, objec
 
 
 def _cpu(graph: torch.fx.GraphModule, *, packs: bool) -> Iterator[tuple[str, Mapping[str, object]]]:
+    # Half the vector width, other limits for parallel loops and contracted products lose or gain nothing
+    # on all models of docs/performance.md; concatenated products take frozen weights.
     does = operators(graph)
     usual: Mapping[str, object] = {packing.OPTION: packing.LARGE} if packs else {}
-    yield "default", usual
+    found = [("default", usual)]
     if packs and does & (PRODUCTS | CONVOLUTIONS):
-        yield "weights as they are", {}
+        found.append(("weights as they are", {}))
     if packs and does & PRODUCTS:
-        yield "all weights packed", {packing.OPTION: packing.ALL}
+        found.append(("all weights packed", {packing.OPTION: packing.ALL}))
         # Inductor's own products, on weights in blocks: for few rows.
-        yield "own products", {packing.OPTION: packing.ALL, **_OWN_PRODUCTS}
-    # Half the width at a higher clock: for short rows and for what is bound by memory.
-    yield "256 bits", {**usual, "cpp.simdlen": 256}
+        found.append(("own products", {packing.OPTION: packing.ALL, **_OWN_PRODUCTS}))
     if does & CONVOLUTIONS:
-        yield "channels last", {"force_layout_optimization": True}
-        yield "layout as it is", {"layout_optimization": False}
+        found.append(("layout as it is", {"layout_optimization": False}))
+        found.append(("channels last", {"force_layout_optimization": True}))
+    for name, options in found:
+        yield name, options
+        if _takes_tanh(graph):
+            plain = "" if name == "default" else f"{name}, "
+            yield f"{plain}tanh by exponentials", {**options, "cpp.use_decompose_tanh": True}
+
+
+def _takes_tanh(graph: torch.fx.GraphModule) -> bool:
+    """Return whether there is a hyperbolic tangent in it, by itself or in the approximation of GELU."""
+    named = any(name.rstrip("_") == "tanh" for name in operators(graph))
+    return named or any(node.kwargs.get("approximate") == "tanh" for node in graph.graph.nodes)
 
 
 def operators(graph: torch.fx.GraphModule) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -15,8 +16,10 @@ from safetensors.torch import save_file
 
 from ...formats.target import Target
 from .. import measuring, operators, own_process
+from .standings import Standings
 
 HANG: Final = 120.0  # seconds without a sign of life
+STANDING: Final = "standing.json"  # what the calls so far have taken, written down meanwhile
 _POLL: Final = 0.05
 
 
@@ -48,6 +51,7 @@ def run(
     entries: Sequence[Entry],
     target: Target,
     seconds: float,
+    standings: Standings | None = None,
 ) -> Result:
     """Time entries in turn.
 
@@ -57,7 +61,9 @@ def run(
         entries: in the order in which ties are decided.
         target: whose device to use; nothing else of any build is measured on it meanwhile.
         seconds: that the timing may take.
+        standings: told how they do, some times a second.
     """
+    standings = standings or Standings()
     problems: dict[str, str] = {}
     left = list(entries)
     while left:
@@ -73,23 +79,28 @@ def run(
                 "imports": modules,
                 "lock": str(measuring.lock(target)),
                 "seconds": seconds,
+                "standing": STANDING,
             }
             (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-            ended = _process(folder)
+            ended = _process(folder, standings)
             if not ended:
                 result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-                return Result(
-                    seconds=result["seconds"], problems={**problems, **result["problems"]}
-                )
+                problems |= result["problems"]
+                for name in problems:
+                    standings.out(name, problems[name])
+                times = {n: statistics.median(s) * 1e6 for n, s in result["seconds"].items() if s}
+                standings.measured(times, result["slower"])
+                return Result(seconds=result["seconds"], problems=problems)
             at = (folder / "at").read_text(encoding="utf-8") if (folder / "at").exists() else ""
         if at not in {entry.name for entry in left}:  # not the fault of one of them
             return Result(problems={**problems, **{entry.name: ended for entry in left}})
         problems[at] = ended
+        standings.out(at, ended)
         left = [entry for entry in left if entry.name != at]
     return Result(problems=problems)
 
 
-def _process(folder: Path) -> str:
+def _process(folder: Path, standings: Standings) -> str:
     """Run the process; return how it failed, in words, or nothing."""
     environment = own_process.environment()
     command = own_process.command("runtime.contest", str(folder))
@@ -102,6 +113,7 @@ def _process(folder: Path) -> str:
     try:
         while process.poll() is None:
             time.sleep(_POLL)
+            _tell(folder / STANDING, standings)
             sign = at.stat().st_mtime_ns if at.exists() else 0
             if sign != seen:
                 seen, since = sign, time.monotonic()
@@ -114,3 +126,12 @@ def _process(folder: Path) -> str:
         return f"its call ends the process with {signal.Signals(-code).name}"
     lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"its call fails: {(lines or ['no output'])[-1][:300]}" if code else ""
+
+
+def _tell(path: Path, standings: Standings) -> None:
+    """Tell what the process has written down last."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    standings.measured(said["microseconds"], said["slower"])

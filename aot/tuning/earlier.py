@@ -1,7 +1,8 @@
 """The choices of an artifact that was tuned before: the same are made again, and nothing is measured."""
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -10,11 +11,12 @@ from ...formats.container import Artifact
 from ...formats.signature import Signature
 from ...formats.trial import Trial
 from ...formats.variant import Variant
-from .. import environment
+from .. import environment, inductor
 from ..candidate import Candidate
 from ..errors import TuningError
 from ..partition import Partitioned
 from ..plan import Job
+from ..report import REUSED, JobReport, TuningSource
 from ..structure import dtype_name
 
 # What the times that were measured depend on, of what an artifact says of its build.
@@ -78,17 +80,19 @@ def _inputs(signature: Signature) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice:
-    """What was chosen for a variant, among what, and what it was compiled from."""
+    """What was chosen for a variant, among what, what it was compiled from, and with which options."""
 
     trials: tuple[Trial, ...]
     form: Form
+    options: Mapping[str, str]
 
 
 class EarlierTuning:
     """What the searches of an artifact have found, for the jobs of another build."""
 
-    def __init__(self, path: Path, choices: Mapping[str, _Choice]) -> None:
+    def __init__(self, path: Path, sha256: str, choices: Mapping[str, _Choice]) -> None:
         self._path = path
+        self._sha256 = sha256
         self._choices = choices
 
     @classmethod
@@ -106,7 +110,11 @@ class EarlierTuning:
         with Artifact(path) as artifact:
             manifest = artifact.manifest
             choices = {
-                variant.id: _Choice(trials=variant.trials, form=Form.stored(artifact, variant))
+                variant.id: _Choice(
+                    trials=variant.trials,
+                    form=Form.stored(artifact, variant),
+                    options=variant.options,
+                )
                 for variant in manifest.variants
                 if any(trial.chosen for trial in variant.trials)
             }
@@ -128,10 +136,21 @@ class EarlierTuning:
                 raise TuningError(
                     f"{path}: {name}", found=before, expected=f"{now[name]}, as in this build"
                 )
-        return cls(Path(path), choices)
+        return cls(Path(path), _digest(Path(path)), choices)
+
+    def source(self, jobs: Iterable[JobReport]) -> TuningSource:
+        """Return what a build of these jobs reports of it."""
+        reused: list[str] = []
+        new: list[str] = []
+        for job in jobs:
+            if job.tuning:
+                (reused if job.tuning == REUSED else new).append(job.id)
+        return TuningSource(
+            artifact=self._path, sha256=self._sha256, reused=tuple(reused), new=tuple(new)
+        )
 
     def choice(
-        self, job: Job, form: Form, offered: Sequence[Candidate]
+        self, job: Job, form: Form, offered: Sequence[Candidate], common: Mapping[str, object]
     ) -> tuple[Candidate, tuple[Trial, ...]] | None:
         """Return what was chosen for a job, and all that was measured; None where it is a new one.
 
@@ -139,10 +158,11 @@ class EarlierTuning:
             job: the job.
             form: of what it compiles.
             offered: the ways to compile it that there are now.
+            common: the options that all of them have.
 
         Raises:
             TuningError: the job has other sizes or another graph than then, or the way is not there any
-                more.
+                more, or has other options.
         """
         found = self._choices.get(job.id)
         if found is None:
@@ -153,10 +173,37 @@ class EarlierTuning:
             before, now = difference
             raise TuningError(where, found=before, expected=now)
         chosen = next(trial for trial in found.trials if trial.chosen)
-        for one in offered:
-            if one.name == chosen.candidate:
-                return replace(one, cuda_graph=chosen.cuda_graph), found.trials
-        names = ", ".join(one.name for one in offered)
-        raise TuningError(
-            where, found=f"the choice {chosen.candidate!r}", expected=f"one of {names}"
-        )
+        one = next((one for one in offered if one.name == chosen.candidate), None)
+        if one is None:
+            names = ", ".join(one.name for one in offered)
+            raise TuningError(
+                where, found=f"the choice {chosen.candidate!r}", expected=f"one of {names}"
+            )
+        own = (chosen.options, one.own(common))
+        all_of_them = (found.options, inductor.describe_options(job.target, one.options))
+        for then, these in (own, all_of_them):
+            if then != these:
+                raise TuningError(
+                    where,
+                    found=f"the choice {one.name!r} with {_differing(then, these)}",
+                    expected=f"{_differing(these, then)}, as this build compiles it",
+                )
+        return replace(one, cuda_graph=chosen.cuda_graph), found.trials
+
+
+def _differing(options: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Return the options that are not as in the others, in words."""
+    names = sorted({*options, *others})
+    return ", ".join(
+        f"{name} = {options[name]}" if name in options else f"no {name}"
+        for name in names
+        if options.get(name) != others.get(name)
+    )
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

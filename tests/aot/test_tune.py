@@ -19,7 +19,7 @@ from tcbuild.aot.errors import CompileError, SpecError
 from tcbuild.aot.progress import Event
 from tcbuild.aot.spec import MAX_AUTOTUNE
 from tcbuild.aot.tune import Tune
-from tcbuild.aot.tuning import contest, search
+from tcbuild.aot.tuning import contest, search, trials
 from tcbuild.aot.tuning.record import TuningRecord
 from tcbuild.formats import Artifact
 from tcbuild.formats.trial import Trial
@@ -95,10 +95,21 @@ def by_name(variant: Variant) -> Mapping[str, Trial]:
     return {trial.candidate: trial for trial in variant.trials}
 
 
+def states(told: list[Event]) -> dict[str, list[str]]:
+    """Return the states that each candidate was in, in order."""
+    found: dict[str, list[str]] = {}
+    for event in told:
+        if event.standing is not None:
+            states = found.setdefault(event.standing.candidate, [])
+            if states[-1:] != [event.standing.state]:
+                states.append(event.standing.state)
+    return found
+
+
 def test_the_fastest_is_kept_and_recorded(tmp_path: Path, offer: Offer) -> None:
     offer(DEFAULT, OTHER, BROKEN)
     asked = spec()
-    variant, _ = build(asked, tmp_path)
+    variant, before = build(asked, tmp_path)
     trials = by_name(variant)
     (chosen,) = (trial for trial in variant.trials if trial.chosen)
     assert [*trials] == ["default", "other", "broken"]
@@ -116,7 +127,18 @@ def test_the_fastest_is_kept_and_recorded(tmp_path: Path, offer: Offer) -> None:
         model(torch.randn(4, 8))
     assert model.state()["count"] == 1
 
+    stood = states(before)
+    assert stood["broken"] == ["compiling", "out"]
+    (loser,) = {"default", "other"} - {chosen.candidate}
+    assert stood[chosen.candidate][-1] == "chosen"
+    assert stood[loser][-1] == "slower"
+    assert all(stood[name][0] in ("compiling", "compiled") for name in (chosen.candidate, loser))
+    last = [event.standing for event in before if event.standing][-1]
+    assert last.decided
+    assert last.microseconds > 0
+
     again, told = build(asked, tmp_path)
+    assert not states(told)
     assert again.trials == variant.trials  # not measured anew
     assert [event.detail for event in told if event.stage == "tune"] == ["", "cached"]
 
@@ -142,12 +164,13 @@ def test_a_wrong_candidate_is_not_kept(
     tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(WRONG, DEFAULT)
-    ranking = search._ranking
-    monkeypatch.setattr(search, "_ranking", lambda trials: sorted(ranking(trials)))
-    variant, _ = build(spec(), tmp_path)
-    trials = by_name(variant)
-    assert trials["default"].chosen
-    assert "against float64" in trials["wrong"].problem
+    ranking = trials.ranking
+    monkeypatch.setattr(trials, "ranking", lambda measured: sorted(ranking(measured)))
+    variant, told = build(spec(), tmp_path)
+    found = by_name(variant)
+    assert found["default"].chosen
+    assert "against float64" in found["wrong"].problem
+    assert states(told)["wrong"][-1] == "out"
 
 
 def test_without_time_the_first_candidate_is_taken(tmp_path: Path, offer: Offer) -> None:

@@ -1,5 +1,6 @@
 """`--tuning-from`: what an artifact's search has chosen is chosen again, or refused by name."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tcbuild.aot.spec import MAX_AUTOTUNE
 from tcbuild.aot.tuning import contest, search
 from tcbuild.formats import Artifact, Manifest
 from tcbuild.formats.difference import between
+from tcbuild.formats.trial import Trial
 
 from ..conftest import Rewrite
 
@@ -81,16 +83,24 @@ def test_the_same_choices_give_the_same_bytes(
     old: Path, tmp_path: Path, offered: list[str]
 ) -> None:
     cache = JobCache(tmp_path / "cache")
-    aot.build(spec(2, 3), tmp_path / "new.tcb", tuning_from=old, cache=cache)
+    report = aot.build(spec(2, 3), tmp_path / "new.tcb", tuning_from=old, cache=cache)
     assert not offered
+    assert [job.tuning for job in report.jobs] == ["reused", "reused"]
+    assert report.tuning_from is not None
+    assert report.tuning_from.sha256 == hashlib.sha256(old.read_bytes()).hexdigest()
+    assert f"{old} (sha256 {report.tuning_from.sha256}): 2 reused" in str(report)
     with Artifact(old) as one, Artifact(tmp_path / "new.tcb") as two:
         assert between(one, two) == []
     assert (tmp_path / "new.tcb").read_bytes() == old.read_bytes()
 
 
 def test_what_is_new_is_searched(old: Path, tmp_path: Path, offered: list[str]) -> None:
-    aot.build(spec(2, 5), tmp_path / "new.tcb", tuning_from=old)
+    report = aot.build(spec(2, 5), tmp_path / "new.tcb", tuning_from=old)
     assert offered == ["n=5"]
+    assert report.tuning_from is not None
+    assert [job.partition("@")[0] for job in report.tuning_from.reused] == ["n=2"]
+    assert [job.partition("@")[0] for job in report.tuning_from.new] == ["n=5"]
+    assert str(report).count("1 new: n=5@") == 1
     with Artifact(old) as one, Artifact(tmp_path / "new.tcb") as two:
         before, after = (a.manifest.variants[0].trials for a in (one, two))
     assert before == after
@@ -144,6 +154,41 @@ def test_a_choice_that_is_no_more(
         TuningError, match=r"found the choice '(default|other)', expected one of new"
     ):
         aot.build(spec(2), tmp_path / "new.tcb", tuning_from=old)
+
+
+@pytest.mark.parametrize(
+    ("now", "found", "expected"),
+    [
+        ({"cpp.simdlen": 256}, "no cpp.simdlen", "cpp.simdlen = 256"),
+        ({"emulate_precision_casts": True}, "no emulate_precision_casts", "= True"),
+    ],
+)
+def test_other_options_under_the_same_name(
+    now: dict[str, object],
+    found: str,
+    expected: str,
+    old: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = [replace(one, options={**one.options, **now}) for one in OFFERED]
+    monkeypatch.setattr(search, "candidates", lambda *_: same)
+    said = rf"found the choice '(default|other)' with {found}, expected .*{expected}, as this build"
+    with pytest.raises(TuningError, match=said):
+        aot.build(spec(2), tmp_path / "new.tcb", tuning_from=old)
+
+
+def test_options_of_the_record_that_are_no_more(
+    old: Path, tmp_path: Path, rewrite: Rewrite
+) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        trials = (Trial(candidate="default", chosen=True, options={"cpp.simdlen": "128"}),)
+        return replace(
+            manifest, variants=tuple(replace(v, trials=trials) for v in manifest.variants)
+        )
+
+    with pytest.raises(TuningError, match=r"with cpp.simdlen = 128, expected no cpp.simdlen"):
+        aot.build(spec(2), tmp_path / "new.tcb", tuning_from=rewrite(old, change))
 
 
 def test_a_build_that_does_not_search(old: Path, tmp_path: Path) -> None:
