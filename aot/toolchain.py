@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,6 +16,14 @@ from typing import Final
 
 from .errors import ToolError
 
+DEVICE_NAMES: Final = Path(__file__).with_name("device_names.hpp")
+# How torch's headers use <regex>.
+_DEVICE_NAMES: Final = (
+    "#include <regex>",
+    'std::regex re("(cpu|cuda|xpu|mps)(:([0-9]+))?");',
+    "std::smatch sm;",
+    "bool matched = std::regex_match(device_str, sm, re);",
+)
 _HOW: Final = "install one: apt-get install g++, dnf install gcc-c++, or set CXX to its path"
 
 
@@ -59,22 +68,26 @@ def driver(folder: Path, march: str) -> Path:
     environment; and it links libstdc++ by name, since a library that leaves it to be found later may bind
     to another copy. Where Inductor asks for the processor of this machine, it asks for `march` instead. It
     always lies at the same place in `folder`, since Inductor keeps precompiled headers by the compiler's
-    path.
+    path. Into these it puts what spares each library most of its compilation: see device_names.hpp.
     """
     # Under their own paths as well, which the compiler says instead where they are shorter.
     paths = dict.fromkeys(f(path) for path in header_folders() for f in (str, os.path.realpath))
     headers = (shlex.quote(f"-ffile-prefix-map={path}=include") for path in paths)
     kind = "clang++" if "clang" in Path(compiler()).name else "g++"
+    names = DEVICE_NAMES.read_text(encoding="utf-8") if _reads_device_names() else ""
     text = f"""#!/bin/sh
-link=
+# {hashlib.sha256(names.encode()).hexdigest()}
+link= names=
 for argument in "$@"; do
     shift
     case $argument in
         -shared) link={shlex.quote(f"-Wl,--no-as-needed {_runtime_library()} -Wl,--as-needed")} ;;
         -march=native) argument={shlex.quote(f"-march={march}")} ;;
+        c++-header) names={DEVICE_NAMES.name if names else ""} ;;
     esac
     set -- "$@" "$argument"
 done
+[ -z "$names" ] || set -- -include "${{0%/*}}/$names" "$@"
 exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhere}}=." \\
     {" ".join(headers)} $link
 """
@@ -82,11 +95,24 @@ exec {shlex.quote(compiler())} "$@" "-ffile-prefix-map=${{TCBUILD_PREFIX:-/nowhe
     path = folder / "toolchain" / digest / f"tcbuild-{kind}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        aside.write_text(text, encoding="utf-8")
-        aside.chmod(0o755)
-        aside.replace(path)
+        for name, content, mode in ((DEVICE_NAMES.name, names, 0o644), (path.name, text, 0o755)):
+            aside = path.with_name(f".{name}.{os.getpid()}")
+            aside.write_text(content, encoding="utf-8")
+            aside.chmod(mode)
+            aside.replace(path.with_name(name))
     return path
+
+
+def _reads_device_names() -> bool:
+    """Return whether torch's headers use <regex> as device_names.hpp takes it, and in no other way."""
+    runtime = Path(header_folders()[0]) / "torch" / "csrc" / "inductor" / "aoti_runtime"
+    used = [
+        line.strip()
+        for path in sorted(runtime.glob("*.h"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\b(regex|smatch|cmatch)", line)
+    ]
+    return used == list(_DEVICE_NAMES)
 
 
 def header_folders() -> tuple[str, str]:
