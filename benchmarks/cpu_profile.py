@@ -29,6 +29,7 @@ CALLS: Final = 20
 TOP: Final = 10
 NAME: Final = 100  # characters of what is printed; `--json` has all
 SAYS: Final = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"}
+COUNT: Final = ("onnxruntime", "openvino")  # OpenVINO's own oneDNN fails where it is to speak
 UNITS: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 REST: Final = "the rest"
 START: Final = "profile: start"
@@ -37,11 +38,16 @@ MKL: Final = re.compile(r"^MKL_VERBOSE (\w+)\(([^)]*)\) ([\d.]+)(s|ms|us|ns)\b")
 Times = dict[str, list[float]]  # microseconds of each call, by what was called
 
 
+def environment(way: str) -> Mapping[str, str]:
+    """Return what the process that profiles a way is to be started with."""
+    return {} if way in COUNT else SAYS
+
+
 def run(way: str, subject: Subject) -> Row:
     """Return the profile of a way: microseconds a call, and what takes them.
 
-    oneDNN and MKL read at their first call whether they are to speak (`SAYS`), so that the process must
-    have been started with that.
+    oneDNN and MKL read at their first call whether they are to speak, so that the process must have been
+    started with `environment`.
     """
     with torch.inference_mode():
         if way == "openvino":

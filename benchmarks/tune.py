@@ -206,8 +206,9 @@ def held(run: Run, model: str, threads: int) -> list[Row]:
 def profile(run: Run, model: str, way: str, threads: int) -> Row:
     """Return where the time of a way goes."""
     row: Row = {"table": "profiles", "model": model, "way": way, "threads": threads}
+    says = cpu_profile.environment(way)
     try:
-        with run.player(model, way, threads, "profile", **cpu_profile.SAYS) as player:
+        with run.player(model, way, threads, "profile", **says) as player:
             return {**row, **player.answer(run.limit)}
     except LostError as lost:
         return {**row, "failed": str(lost)}

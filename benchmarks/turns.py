@@ -135,8 +135,8 @@ class Answers:
 
     def fail(self, error: BaseException) -> None:
         """Answer that it failed."""
-        first = next(iter(str(error).strip().splitlines()), "no message")
-        self.give({"failed": f"{type(error).__name__}: {first}"[:TAIL]})
+        said = " ".join(str(error).split()) or "no message"
+        self.give({"failed": f"{type(error).__name__}: {said}"[:TAIL]})
 
 
 def questions() -> Iterator[Any]:
