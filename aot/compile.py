@@ -76,7 +76,7 @@ def compile_job(
                 cache.path,
                 packing.without(options),
                 job.id,
-                packer,
+                rewrite=packer,
             )
             packed = {} if packer is None else packer.taken(made.values, job.id)
         names = Names(given.names, job.id)

@@ -13,7 +13,6 @@ import torch
 
 from ..formats.packing import BLOCKS, CONVOLUTION, LINEAR, Packing
 from ..formats.target import Target
-from ..runtime.packing import blocks
 from .errors import CompileError
 from .spec import Spec
 
@@ -90,12 +89,10 @@ class Packer:
 
     def _in_blocks(self, name: str, value: torch.Tensor, where: str) -> Packed:
         for one, matrix in self._matrices:
-            if value.dim() == 3 and value.shape[1] == matrix.shape[1]:
-                block = value.shape[2]
-                if torch.equal(blocks(matrix.t(), block), value):
-                    transposed = one.packing.transposed
-                    packing = Packing(kind=BLOCKS, transposed=transposed, block=block)
-                    return Packed(slot=one.slot, packing=packing)
+            if _is_in_blocks(value, matrix):
+                transposed = one.packing.transposed
+                packing = Packing(kind=BLOCKS, transposed=transposed, block=value.shape[2])
+                return Packed(slot=one.slot, packing=packing)
         expected = "one of the weights, as it is or packed"
         raise CompileError(where, found=f"a constant {name} {list(value.shape)}", expected=expected)
 
@@ -198,6 +195,15 @@ class Packer:
         made = torch.rand(shape, generator=torch.Generator().manual_seed(len(self._matrices)))
         self._matrices.append((wanted, made))
         return made
+
+
+def _is_in_blocks(value: torch.Tensor, matrix: torch.Tensor) -> bool:
+    """Return whether a value is a matrix [out, in] as [out / block, in, block], filled up with 0."""
+    if value.dim() != 3 or value.shape[1] != matrix.shape[1]:
+        return False
+    out, flat = matrix.shape[0], value.permute(0, 2, 1).reshape(-1, matrix.shape[1])
+    whole = len(flat) == out + -out % value.shape[2]
+    return whole and torch.equal(flat[:out], matrix) and not bool(flat[out:].any())
 
 
 def _matrix(node: Any) -> tuple[Any, bool] | None:

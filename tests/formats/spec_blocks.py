@@ -47,6 +47,7 @@ LIMITS: Final = {
     "manifest.MAX_SECTIONS": "sections",
     "manifest.MAX_VARIANTS": "variants",
     "manifest.MAX_WEIGHTS": "weights",
+    "packing.MAX_BLOCK": "outputs of a weight in blocks, in a block",
     "record.MAX_DEPTH": "records inside each other",
     "safetensors_header.MAX_HEADER": "bytes of the safetensors header",
     "section.MAX_UNPACKED": "bytes of a zstd section, once decoded",
