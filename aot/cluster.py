@@ -4,6 +4,7 @@ A task whose worker is lost is done again elsewhere. What it had compiled is in 
 is one.
 """
 
+import logging
 import os
 import tempfile
 import time
@@ -110,7 +111,7 @@ def build(
     if own:
         left_out = ["*.tcb", file_beside(Path(out)).name, ".git"]
         folder = {"working_dir": os.path.dirname(name), "excludes": left_out} if name else {}
-        ray.init(runtime_env=folder, logging_level="ERROR", log_to_driver=False)
+        ray.init(runtime_env=folder, logging_level=logging.ERROR, log_to_driver=False)
     spec = source if isinstance(source, Spec) else Spec.load(source)
     spec = replace(spec, **dict(changes or {}))  # type: ignore[arg-type]
     errand = Errand(

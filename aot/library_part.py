@@ -1,8 +1,9 @@
 """A compiled job as a part of the artifact: its guards, its bytes, and the graph to hold it against."""
 
+from ..formats.precision import BF16, IEEE
 from ..formats.trial import Trial
 from ..formats.variant import LIBRARY
-from . import graph_source, inductor
+from . import graph_source, inductor, rounding
 from .candidate import Candidate
 from .capture import Captured
 from .compile import Compiled
@@ -65,6 +66,7 @@ def library_part(
         files=dict(files),
         constants=constants,
         packed={slot: one.packing for slot, one in packed.items()},
+        fp32_precision=BF16 if rounding.asked(candidate.options) else IEEE,
         state=weights.add_state(partitioned),
         written=partitioned.written,
         operators=partitioned.providers(compiled=True),

@@ -43,6 +43,7 @@ def judge(
     exact: torch.Tensor,
     tolerance: float = 2.0,
     steps: int = 1,
+    rounded: torch.Tensor | None = None,
 ) -> Verdict:
     """Hold an answer against eager's and the float64 reference.
 
@@ -51,6 +52,8 @@ def judge(
         exact: of the same shape.
         tolerance: how many times eager's own error is allowed.
         steps: how many times STEPS are allowed.
+        rounded: what eager answers where products of float32 are made in bfloat16, if the answer is made
+            so: its error is then eager's, and a step is one of bfloat16.
     """
     if made.shape != eager.shape or made.dtype != eager.dtype:
         found = f"{made.dtype} {list(made.shape)}, eager {eager.dtype} {list(eager.shape)}"
@@ -65,8 +68,11 @@ def judge(
         return Verdict(problem="nan or inf where eager has none, or the reverse")
     finite = own.isfinite() & exact.isfinite()
     error, by_eager = _largest((mine - exact)[finite]), _largest((own - exact)[finite])
-    step = torch.finfo(eager.dtype).eps * _largest(exact[finite])
-    allowed = tolerance * by_eager + steps * STEPS.get(eager.dtype, 1) * step
+    step = STEPS.get(eager.dtype, 1) * torch.finfo(eager.dtype).eps
+    if rounded is not None:
+        by_eager = max(by_eager, _largest((rounded.to(wide) - exact)[finite]))
+        step = max(step, torch.finfo(torch.bfloat16).eps)
+    allowed = tolerance * by_eager + steps * step * _largest(exact[finite])
     problem = ""
     if not error <= allowed:
         problem = f"an error of {error:.3g} against float64, eager has {by_eager:.3g}"

@@ -18,6 +18,7 @@ from ..formats.external import External
 from ..formats.guard import Guard
 from ..formats.manifest import Check, Manifest
 from ..formats.packing import Packing
+from ..formats.precision import IEEE
 from ..formats.section import RAW, sha256
 from ..formats.shards import Shard
 from ..formats.signature import Branch, Node, Sample, Signature, TensorLeaf
@@ -41,7 +42,7 @@ class Part:
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
-        packed, step, state, written, pad, fill, operators: as in Variant.
+        packed, fp32_precision, step, state, written, pad, fill, operators: as in Variant.
         reference: the source of the graph it was compiled from.
     """
 
@@ -54,6 +55,7 @@ class Part:
     files: dict[str, bytes]
     constants: dict[str, str]
     packed: dict[str, Packing] = field(default_factory=dict)
+    fp32_precision: str = IEEE
     step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()
@@ -191,6 +193,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         files={file: _add(file, data, contents) for file, data in part.files.items()},
         constants=part.constants,
         packed=part.packed,
+        fp32_precision=part.fp32_precision,
         step=part.step,
         state=part.state,
         written=part.written,

@@ -5,15 +5,19 @@ replaced later are ignored. Here the graph is rewritten in the same way, and the
 loads the library.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from ..formats.packing import BLOCKS, CONVOLUTION, LINEAR, Packing
+from ..formats.packing import BFLOAT16, BLOCKS, CONVOLUTION, FLOAT32, LINEAR, Packing
+from ..formats.precision import BF16
 from ..formats.target import Target
+from . import rounding
 from .errors import CompileError
+from .rounding import Rounding
 from .spec import Spec
 
 OPTION: Final = "pack_weights"  # of a candidate; absent: nothing is packed
@@ -25,7 +29,11 @@ LEAST: Final = 1 << 18  # elements
 FEWEST: Final = 8  # rows
 
 _aten: Final = torch.ops.aten
-_PRODUCTS: Final = {_aten.mm.default: (0, 1), _aten.addmm.default: (1, 2)}
+_PRODUCTS: Final = {
+    _aten.mm.default: (0, 1),
+    _aten.addmm.default: (1, 2),
+    _aten.bmm.default: (0, 1),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +56,15 @@ class Packer:
         packed: the constants that it has put in, by their name.
     """
 
-    def __init__(self, which: str) -> None:
-        """Pack ALL weights, or only LARGE ones."""
+    def __init__(self, which: str, *, rounded: bool = False) -> None:
+        """Pack ALL weights, or only LARGE ones.
+
+        Args:
+            which: of them.
+            rounded: make these products in bfloat16, and those of no weight.
+        """
         self._all = which == ALL
+        self._dtype = BFLOAT16 if rounded else FLOAT32
         self._slots: set[str] = set()
         self._matrices: list[tuple[Packed, torch.Tensor]] = []
         self.packed: dict[str, Packed] = {}
@@ -58,6 +72,7 @@ class Packer:
     def __call__(self, graph: torch.fx.Graph) -> None:
         """Rewrite a graph in place; those inside it stay as they are."""
         self._slots |= {str(node.target) for node in graph.find_nodes(op="get_attr")}
+        self._rounding = Rounding(graph) if self._dtype == BFLOAT16 else None
         for node in list(graph.nodes):
             if node.op != "call_function":
                 continue
@@ -65,6 +80,8 @@ class Packer:
                 self._product(graph, node)
             elif node.target is _aten.convolution.default:
                 self._convolution(graph, node)
+        if self._rounding is not None:
+            self._rounding.activations()
 
     def taken(self, constants: Mapping[str, torch.Tensor], where: str) -> dict[str, Packed]:
         """Return the packed constants that a library has come to need, by its name for each.
@@ -99,22 +116,24 @@ class Packer:
     def _product(self, graph: torch.fx.Graph, node: Any) -> None:
         rows, matrix = (node.args[i] for i in _PRODUCTS[node.target])
         bias = node.args[0] if node.target is _aten.addmm.default else None
-        found = _matrix(matrix)
+        if node.target is _aten.bmm.default:  # a linear of rows that are not one behind the other
+            matrix = _unexpanded(matrix)
+        found = None if matrix is None else _matrix(matrix)
         if found is None or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:
             return
         weight, transposed = found
         value = _weight(graph, weight)
         if value is None or value.dim() != 2 or not _is_float(rows):
             return
-        count = rows.meta["val"].shape[0]
-        few = isinstance(count, int) and count < FEWEST
+        count = math.prod(rows.meta["val"].shape[:-1])
+        few = isinstance(count, int) and count < FEWEST and self._rounding is None
         if not self._all and (few or value.numel() < LEAST):
             return
         out = value.shape[1] if transposed else value.shape[0]
         if bias is not None and not (_is_float(bias) and tuple(bias.meta["val"].shape) == (out,)):
             return
         single = isinstance(count, int) and count == 1
-        packing = Packing(kind=LINEAR, transposed=transposed, rows=int(single))
+        packing = Packing(kind=LINEAR, transposed=transposed, rows=int(single), dtype=self._dtype)
         shape = tuple(reversed(value.shape)) if transposed else tuple(value.shape)
         self._replace(
             graph,
@@ -123,7 +142,9 @@ class Packer:
             packing,
             shape,
             torch.ops.mkldnn._linear_pointwise.default,
-            lambda packed: (rows, packed, bias, "none", [], ""),
+            rows,
+            bias,
+            ("none", [], ""),
         )
 
     def _convolution(self, graph: torch.fx.Graph, node: Any) -> None:
@@ -145,6 +166,7 @@ class Packer:
             dilation=steps[2],
             groups=groups,
             input=tuple(sizes),
+            dtype=self._dtype,
         )
         self._replace(
             graph,
@@ -153,7 +175,9 @@ class Packer:
             packing,
             tuple(value.shape),
             torch.ops.mkldnn._convolution_pointwise.default,
-            lambda packed: (given, packed, bias, *map(list, steps), groups, "none", [], ""),
+            given,
+            bias,
+            (*map(list, steps), groups, "none", [], ""),
         )
 
     def _replace(
@@ -164,9 +188,11 @@ class Packer:
         packing: Packing,
         shape: tuple[int, ...],
         operator: Any,
-        arguments: Any,
+        given: torch.fx.Node,
+        bias: torch.fx.Node | None,
+        rest: tuple[Any, ...],
     ) -> None:
-        """Put an operator with a packed weight in the place of a node."""
+        """Put an operator in the place of a node: it takes what is given, a packed weight, a bias, the rest."""
         slot = str(weight.target)
         wanted = Packed(slot=slot, packing=packing)
         name = next((name for name, one in self.packed.items() if one == wanted), None)
@@ -179,7 +205,11 @@ class Packer:
         with graph.inserting_before(node):
             packed = graph.get_attr(name)
             packed.meta["val"] = weight.meta["val"].new_empty(shape)
-            new = graph.call_function(operator, arguments(packed))
+            if self._rounding is not None:
+                packed.meta["val"] = packed.meta["val"].to(torch.bfloat16)
+                arguments = (self._rounding.narrow(given, node), packed, None, *rest)
+                return self._rounding.replace(node, operator, arguments, bias, len(shape) - 2)
+            new = graph.call_function(operator, (given, packed, bias, *rest))
         new.meta.update(node.meta)
         node.replace_all_uses_with(new)
         graph.erase_node(node)
@@ -190,8 +220,8 @@ class Packer:
         It has memory of its own, as Inductor takes two constants of one memory for one; and a matrix has
         values of its own, which are found again where Inductor makes another constant of it.
         """
-        if wanted.packing.kind == CONVOLUTION:
-            return torch.empty(shape)
+        if wanted.packing.kind == CONVOLUTION or wanted.packing.dtype == BFLOAT16:
+            return torch.empty(shape, dtype=getattr(torch, wanted.packing.dtype))
         made = torch.rand(shape, generator=torch.Generator().manual_seed(len(self._matrices)))
         self._matrices.append((wanted, made))
         return made
@@ -204,6 +234,13 @@ def _is_in_blocks(value: torch.Tensor, matrix: torch.Tensor) -> bool:
     out, flat = matrix.shape[0], value.permute(0, 2, 1).reshape(-1, matrix.shape[1])
     whole = len(flat) == out + -out % value.shape[2]
     return whole and torch.equal(flat[:out], matrix) and not bool(flat[out:].any())
+
+
+def _unexpanded(node: Any) -> Any:
+    """Return the matrix that a batch of matrices is the same one of; None where they are several."""
+    if node.target is _aten.expand.default and node.args[0].meta["val"].dim() == 2:
+        return node.args[0]
+    return None
 
 
 def _matrix(node: Any) -> tuple[Any, bool] | None:
@@ -247,15 +284,18 @@ def allowed(spec: Spec, target: Target) -> bool:
 
 def usual(spec: Spec, target: Target) -> dict[str, object]:
     """Return the option that is right for most models, where packing is allowed."""
-    return {OPTION: LARGE} if allowed(spec, target) else {}
+    if not allowed(spec, target):
+        return {}
+    rounded = spec.fp32_precision == BF16 and rounding.available()
+    return {OPTION: LARGE, **({rounding.OPTION: BF16} if rounded else {})}
 
 
 def packer(options: Mapping[str, object]) -> Packer | None:
     """Return what packs as the options ask for; None where they do not."""
     which = options.get(OPTION)
-    return Packer(which) if isinstance(which, str) else None
+    return Packer(which, rounded=rounding.asked(options)) if isinstance(which, str) else None
 
 
 def without(options: Mapping[str, object]) -> dict[str, object]:
     """Return the options that are Inductor's."""
-    return {name: value for name, value in options.items() if name != OPTION}
+    return {name: value for name, value in options.items() if name not in (OPTION, rounding.OPTION)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..formats.bucket import Bucket
+from ..formats.precision import BF16, IEEE, PRECISIONS
 from ..formats.text import is_dim
 from .dims import Dim, Pad
 from .errors import SpecError
@@ -61,6 +62,9 @@ class Spec:
         pack_weights: whether CPU variants may take weights packed for oneDNN: faster, for a copy of such
             weights in memory in place of the pages of the file. Never where there are variants for
             training, whose weights change in place.
+        fp32_precision: in which precision CPU variants may multiply float32: "ieee", or "bf16": linear
+            layers, convolutions and attention round what they take and return to bfloat16, where the
+            machine that builds is faster at that. As `torch.backends.fp32_precision`.
         weights: where the weights are: "embedded" in the artifact, or "external", in a safetensors file
             beside it: `model.weights.safetensors` for `model.tcb`.
         embed_graph: whether the artifact carries the captured graph for calls that no variant accepts.
@@ -84,6 +88,7 @@ class Spec:
     tune: Tune = field(default_factory=Tune)
     emulate_precision_casts: bool = False
     pack_weights: bool = True
+    fp32_precision: str = IEEE
     weights: str = EMBEDDED
     embed_graph: bool = True
     verify: bool = True
@@ -111,6 +116,11 @@ class Spec:
         if self.weights not in (EMBEDDED, EXTERNAL):
             expected = f"{EMBEDDED} or {EXTERNAL}"
             raise SpecError("build.weights", found=self.weights, expected=expected)
+        if self.fp32_precision not in PRECISIONS:
+            expected = " or ".join(PRECISIONS)
+            raise SpecError("build.fp32_precision", found=self.fp32_precision, expected=expected)
+        if self.fp32_precision == BF16:
+            self._check_rounding()
         self.tune.check("tune")
         if self.step is not None:
             self.step.check("training")
@@ -174,6 +184,19 @@ class Spec:
         from .spec_module import from_module
 
         return from_module(model, args, kwargs, dynamic_shapes, buckets, name, options)
+
+    def _check_rounding(self) -> None:
+        """Refuse it for what it would change nothing of."""
+        where, found = "build.fp32_precision", BF16
+        if "cpu" not in self.targets:
+            expected = f"{IEEE} without cpu among targets; on CUDA, give the model in bfloat16"
+            raise SpecError(where, found=found, expected=expected)
+        if not self.pack_weights:
+            raise SpecError(
+                where, found=f"{found}, and pack_weights = false", expected="packed weights"
+            )
+        if self.trains():
+            raise SpecError(where, found=f"{found}, and training", expected=f"{IEEE} with training")
 
     def trains(self) -> bool:
         """Return whether there are variants for the model in training mode."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..formats.precision import IEEE
 from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
 from .model_source import load_callable
@@ -35,6 +36,7 @@ KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
         "mode": str,
         "emulate_precision_casts": bool,
         "pack_weights": bool,
+        "fp32_precision": str,
         "weights": str,
     },
     "tune": {"minutes": (int, float), "candidates": int},
@@ -90,6 +92,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
         tune=Tune(**tables["tune"]),
         emulate_precision_casts=build.get("emulate_precision_casts", False),
         pack_weights=build.get("pack_weights", True),
+        fp32_precision=build.get("fp32_precision", IEEE),
         weights=build.get("weights", EMBEDDED),
         embed_graph=tables["fallback"].get("embed", True),
         verify=tables["verify"].get("enabled", True),

@@ -29,7 +29,8 @@ CALLS: Final = 20
 TOP: Final = 10
 NAME: Final = 100  # characters of what is printed; `--json` has all
 SAYS: Final = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"}
-COUNT: Final = ("onnxruntime", "openvino")  # OpenVINO's own oneDNN fails where it is to speak
+# OpenVINO's own oneDNN fails where it is to speak.
+COUNT: Final = ("onnxruntime", "openvino", "openvino bf16")
 UNITS: Final = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 REST: Final = "the rest"
 START: Final = "profile: start"
@@ -50,8 +51,8 @@ def run(way: str, subject: Subject) -> Row:
     started with `environment`.
     """
     with torch.inference_mode():
-        if way == "openvino":
-            return _openvino(subject)
+        if way.startswith("openvino"):
+            return _openvino(subject, bf16=cpu_ways.WAYS[way].bf16)
         if way == "onnxruntime":
             return _onnxruntime(subject)
         call = cpu_ways.WAYS[way].load(subject)
@@ -133,8 +134,9 @@ def _summary(took: Mapping[str, list[float]], wall: float) -> Row:
     return {"kernels": [*kernels, named], "names": len(took)}
 
 
-def _openvino(subject: Subject) -> Row:
-    request = cpu_ways.openvino_request(subject, PERF_COUNT=True)
+def _openvino(subject: Subject, *, bf16: bool) -> Row:
+    precision = {"INFERENCE_PRECISION_HINT": "bf16"} if bf16 else {}
+    request = cpu_ways.openvino_request(subject, PERF_COUNT=True, **precision)
     args = [arg.numpy() for arg in subject.args()]
     row = _counted(lambda: request.infer(args, share_inputs=True, share_outputs=True))
     took: Times = defaultdict(list)

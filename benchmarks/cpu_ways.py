@@ -59,6 +59,7 @@ class Way:
         make: writes that file, in a process of its own.
         by_threads: whether the number of threads is part of what is built.
         alone: whether it measures while it builds, so that nothing else may be built meanwhile.
+        bf16: whether it may multiply in bfloat16; such ways are compared with each other.
     """
 
     load: Callable[[Subject], Call]
@@ -66,6 +67,7 @@ class Way:
     make: Callable[[Subject, Path], list[str]] | None = None
     by_threads: bool = False
     alone: bool = False
+    bf16: bool = False
 
     def path(self, subject: Subject) -> Path | None:
         """Return the path of the file."""
@@ -137,6 +139,17 @@ def tuned(subject: Subject) -> Call:
     return lambda: call(*args)
 
 
+def autocast(subject: Subject) -> Call:
+    """Call the module behind torch.compile as `tuned` does, under autocast to bfloat16."""
+    plain = tuned(subject)
+
+    def call() -> object:
+        with torch.autocast("cpu", torch.bfloat16):
+            return plain()
+
+    return call
+
+
 def make_package(**options: object) -> Callable[[Subject, Path], list[str]]:
     """Return what writes a package of torch's own."""
 
@@ -199,7 +212,16 @@ def onnxruntime_session(subject: Subject, **options: Any) -> tuple[Any, Mapping[
 
 def openvino(subject: Subject) -> Call:
     """Run the ONNX file in OpenVINO, in float32; inputs and outputs are not copied."""
-    request = openvino_request(subject)
+    return openvino_call(subject, openvino_request(subject))
+
+
+def openvino_bf16(subject: Subject) -> Call:
+    """Run the ONNX file in OpenVINO, in bfloat16 wherever it likes."""
+    return openvino_call(subject, openvino_request(subject, INFERENCE_PRECISION_HINT="bf16"))
+
+
+def openvino_call(subject: Subject, request: Any) -> Call:
+    """Return a call of a request of OpenVINO."""
     args = [arg.numpy() for arg in subject.args()]
 
     def call() -> object:
@@ -224,14 +246,19 @@ def openvino_request(subject: Subject, **options: Any) -> Any:
     return model.create_infer_request()
 
 
-def make_artifact(mode: str) -> Callable[[Subject, Path], list[str]]:
+def make_artifact(mode: str, precision: str = "ieee") -> Callable[[Subject, Path], list[str]]:
     """Return what builds an artifact of ours."""
 
     def make(subject: Subject, path: Path) -> list[str]:
         from tcbuild import aot
 
         spec = aot.Spec.from_module(
-            subject.module(), subject.args(), name=subject.model, mode=mode, verify=False
+            subject.module(),
+            subject.args(),
+            name=subject.model,
+            mode=mode,
+            fp32_precision=precision,
+            verify=False,
         )
         return trials(aot.build(spec, path))
 
@@ -301,7 +328,7 @@ def batch_of(args: Args, size: int) -> Args:
 BUCKET_MODE: Final = "TUNE_BUCKET_MODE"
 FROZEN: Final = {"freezing": True, "max_autotune": True}
 ANSWERS: Final = Way(load=eager, file="safetensors", make=make_answer)
-OURS: Final = ("tcbuild", "tcbuild tuned")
+OURS: Final = ("tcbuild", "tcbuild tuned", "tcbuild bf16", "tcbuild bf16 tuned")
 WAYS: Final[Mapping[str, Way]] = {
     "eager": Way(load=eager),
     "compile": Way(load=compiled),
@@ -321,6 +348,21 @@ WAYS: Final[Mapping[str, Way]] = {
         file="tuned.tcb",
         make=make_artifact("max-autotune"),
         alone=True,
+    ),
+    "autocast": Way(load=autocast, bf16=True),
+    "openvino bf16": Way(load=openvino_bf16, file="onnx", make=make_onnx, bf16=True),
+    "tcbuild bf16": Way(
+        load=artifact("bf16.tcb"),
+        file="bf16.tcb",
+        make=make_artifact("default", "bf16"),
+        bf16=True,
+    ),
+    "tcbuild bf16 tuned": Way(
+        load=artifact("bf16.tuned.tcb"),
+        file="bf16.tuned.tcb",
+        make=make_artifact("max-autotune", "bf16"),
+        alone=True,
+        bf16=True,
     ),
 }
 OTHERS: Final = tuple(way for way in WAYS if way not in OURS)

@@ -10,6 +10,7 @@ The last line printed is JSON.
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -52,7 +53,10 @@ def on_ray(spec: str, out: str, workers: str, kill: str = "") -> dict[str, Any]:
     import ray
 
     ray.init(
-        num_cpus=int(workers), include_dashboard=False, logging_level="ERROR", log_to_driver=False
+        num_cpus=int(workers),
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
     )
     killed: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The speed of calls on the CPU, in float32: tcbuild against what users would pick.
+"""The speed of calls on the CPU: tcbuild against what users would pick, for models in float32.
 
 The ways:
 
@@ -6,14 +6,16 @@ The ways:
 - `aoti`, `aoti frozen`: torch.export and aoti_compile_and_package, the second with freezing and
   max-autotune;
 - `onnxruntime`, `openvino`: the model as ONNX; OpenVINO is held to float32;
-- `tcbuild`, `tcbuild tuned`: our artifact with mode "default" and "max-autotune".
+- `tcbuild`, `tcbuild tuned`: our artifact with mode "default" and "max-autotune";
+- with products in bfloat16, compared with each other: `autocast`, which is `max-autotune` in that mode
+  of torch; `openvino bf16`; `tcbuild bf16` and `tcbuild bf16 tuned`, with `fp32_precision = "bf16"`.
 
 Each way of a row is a process of its own, so that a crash costs one cell. What is built is built first,
 `--jobs` at a time; then all ways of a row take turns in one run, a few calls each round, and a cell is the
 median of all calls, at least `--calls`. Each first answer is held against eager in float64: a cell that is
-off by more than float32 explains is marked, and wins nothing. The limit is what the bytes of a call take
-at the rate of a copy, or its operations at the rate of a matrix product, whichever is more; both rates are
-measured first, with the same number of threads.
+off by more than its precision explains is marked, and wins nothing. The limit is what the bytes of a call
+take at the rate of a copy, or its operations at the rate of a matrix product of float32, whichever is more;
+both rates are measured first, with the same number of threads.
 
 `x best` is how many times as long the best of the others takes, round by round. Memory is what a process
 has grown by since before it loaded, in MB; `4 buckets` against `1 buckets` is that of artifacts for four
@@ -61,6 +63,7 @@ SETTLE: Final = 0.005  # seconds before a turn: threads of the one before stop t
 PACKAGES: Final = {
     "onnxruntime": ("onnxruntime", "onnxscript"),
     "openvino": ("openvino", "onnxscript"),
+    "openvino bf16": ("openvino", "onnxscript"),
 }
 
 
@@ -264,14 +267,17 @@ def measured(options: argparse.Namespace, run: Run) -> list[Row]:
             began = time.monotonic()
             row = cells(run, model, ways, count)
             rows += row
-            best = tune_table.line(row, rows)
-            print(
-                f"  {model}, {count} threads: {best}, {time.monotonic() - began:.0f} s", flush=True
-            )
+            took = time.monotonic() - began
+            for part in tune_table.rows_of(row):
+                said = tune_table.line(part, rows)
+                print(f"  {model}, {count} threads: {said}, {took:.0f} s", flush=True)
             save(rows)
             if options.profile is not None:
-                asked = tune_table.contest(row) if options.profile == BEST else None
-                for way in asked if asked is not None else chosen(ways, options.profile):
+                asked = chosen(ways, options.profile)
+                if options.profile == BEST:
+                    parts = tune_table.rows_of(row)
+                    asked = [way for part in parts for way in tune_table.contest(part)]
+                for way in asked:
                     rows.append(profile(run, model, way, count))
                     save(rows)
     for model in several:

@@ -10,13 +10,14 @@ from cpu_ways import HELD, OTHERS, OURS, WAYS
 from measure import Row
 
 OFF: Final = 1e-4  # of the largest value: far above what float32 explains, far below bfloat16
+OFF_BF16: Final = 5e-2  # the same of bfloat16 in all layers of a deep model
 MEGA: Final = 1e6
 LONGEST: Final = 160  # characters of an error; `--json` has all
 
 
 def right(cell: Row) -> bool:
     """Return whether a cell has a time, of answers that are right."""
-    return "ms" in cell and bool(cell["off"] <= OFF)
+    return "ms" in cell and bool(cell["off"] <= (OFF_BF16 if WAYS[cell["way"]].bf16 else OFF))
 
 
 def best(cells: Sequence[Row], ways: Collection[str]) -> Row | None:
@@ -47,7 +48,8 @@ def compared(cells: Sequence[Row], rows: Sequence[Row]) -> Row:
         rows: all that there are, for the rates.
     """
     model, threads = cells[0]["model"], cells[0]["threads"]
-    row: Row = {"table": "times", "model": model, "threads": threads}
+    bf16 = WAYS[cells[0]["way"]].bf16
+    row: Row = {"table": "times", "model": model, "threads": threads, "bf16": bf16}
     for rate in rows:
         if rate["table"] == "rates" and rate["threads"] == threads:
             memory, work = cells[0]["bytes"] / rate["copy"], cells[0]["flops"] / rate["product"]
@@ -67,10 +69,11 @@ def compared(cells: Sequence[Row], rows: Sequence[Row]) -> Row:
 
 
 def rows_of(cells: Sequence[Row]) -> list[list[Row]]:
-    """Return the cells by model and threads."""
-    by_row: dict[tuple[str, int], list[Row]] = {}
+    """Return the cells by model, threads and precision."""
+    by_row: dict[tuple[str, int, bool], list[Row]] = {}
     for cell in cells:
-        by_row.setdefault((cell["model"], cell["threads"]), []).append(cell)
+        key = cell["model"], cell["threads"], WAYS[cell["way"]].bf16
+        by_row.setdefault(key, []).append(cell)
     return list(by_row.values())
 
 
@@ -100,18 +103,42 @@ def buckets(rows: Sequence[Row]) -> list[Row]:
     return lines
 
 
+def accuracy(cells: Sequence[Row]) -> Row:
+    """Return how far off each way of a row is, in thousandths of the largest value."""
+    found = {cell["way"]: 1e3 * cell["off"] for cell in cells if "off" in cell}
+    first = cells[0]
+    return {"table": "off", "model": first["model"], "threads": first["threads"], **found}
+
+
+def _times(cells: Sequence[Row], lines: Sequence[Row], *, bf16: bool) -> None:
+    """Print the tables of the ways of one precision."""
+    ways = [way for way in WAYS if any(cell["way"] == way for cell in cells)]
+    if not ways:
+        return
+    shown = [line for line in lines if line["bf16"] == bf16]
+    floor = {} if bf16 else {"limit": ".3g"}
+    ratios = {f"x best, {way}": ".2f" for way in ways if way in OURS}
+    columns = {"model": "", "threads": "d", **floor, **dict.fromkeys(ways, ">")}
+    allowed = ", with products in bfloat16" if bf16 else ""
+    title = (
+        f"Median ms a call{allowed}; x best: how many times as long the best of the others takes"
+    )
+    measure.show(title, shown, "times", {**columns, "best": "", **ratios})
+    columns = {"model": "", "threads": "d", **dict.fromkeys(ways, ".0f")}
+    title = f"Memory of the process{allowed}, MB more than before it loaded"
+    measure.show(title, [memory(each) for each in rows_of(cells)], "memory", columns)
+    if bf16:
+        columns = {"model": "", "threads": "d", **dict.fromkeys(ways, ".2f")}
+        title = "Largest error, in thousandths of the largest value"
+        measure.show(title, [accuracy(each) for each in rows_of(cells)], "off", columns)
+
+
 def show(rows: Sequence[Row]) -> list[Row]:
     """Print the tables; return the rows of the promises."""
     cells = [row for row in rows if row["table"] == "cells"]
-    ways = [way for way in WAYS if any(cell["way"] == way for cell in cells)]
     lines = [compared(each, rows) for each in rows_of(cells)]
-    ratios = {f"x best, {way}": ".2f" for way in OURS}
-    columns = {"model": "", "threads": "d", "limit": ".3g", **dict.fromkeys(ways, ">")}
-    title = "Median ms a call; x best: how many times as long the best of the others takes"
-    measure.show(title, lines, "times", {**columns, "best": "", **ratios})
-    columns = {"model": "", "threads": "d", **dict.fromkeys(ways, ".0f")}
-    title = "Memory of the process, MB more than before it loaded"
-    measure.show(title, [memory(each) for each in rows_of(cells)], "memory", columns)
+    for bf16 in (False, True):
+        _times([cell for cell in cells if WAYS[cell["way"]].bf16 == bf16], lines, bf16=bf16)
     held = buckets(rows)
     if held:
         columns = {
@@ -144,7 +171,7 @@ def show(rows: Sequence[Row]) -> list[Row]:
             cpu_profile.show(row)
     promises = [
         measure.promise(
-            f"{made['model']}: ours / the best of the others",
+            f"{made['model']}{', bf16' if made['bf16'] else ''}: ours / the best of the others",
             made["threads"],
             1 / made["x best"],
             1.0,

@@ -13,6 +13,8 @@ LINEAR: Final = "linear"
 CONVOLUTION: Final = "convolution"
 BLOCKS: Final = "blocks"
 KINDS: Final = (LINEAR, CONVOLUTION, BLOCKS)
+FLOAT32: Final = "float32"
+BFLOAT16: Final = "bfloat16"
 MAX_BLOCK: Final = 1 << 10  # outputs
 
 
@@ -29,6 +31,8 @@ class Packing:
         groups: of a convolution.
         block: how many outputs are beside each other; the last block is filled up with 0.
         input: the sizes of a convolution's input: [batch, channels, ...].
+        dtype: of the packed copy: "float32", or "bfloat16" for a linear or a convolution that takes its
+            weight rounded.
     """
 
     kind: str
@@ -40,6 +44,7 @@ class Packing:
     groups: int = 1
     block: int = 0
     input: tuple[int, ...] = ()
+    dtype: str = FLOAT32
 
 
 def check(packing: Packing, shape: tuple[int, ...], dtype: str, where: str) -> None:
@@ -56,8 +61,12 @@ def check(packing: Packing, shape: tuple[int, ...], dtype: str, where: str) -> N
     expected = f"one of {', '.join(KINDS)}"
     if packing.kind not in KINDS:
         raise ManifestError(where, found=f"kind {show(packing.kind)}", expected=expected)
-    if dtype != "float32":
-        raise ManifestError(where, found=f"a weight of {dtype}", expected="one of float32")
+    if dtype != FLOAT32:
+        raise ManifestError(where, found=f"a weight of {dtype}", expected=f"one of {FLOAT32}")
+    dtypes = (FLOAT32,) if packing.kind == BLOCKS else (FLOAT32, BFLOAT16)
+    if packing.dtype not in dtypes:
+        found = f"{packing.kind} packed as {show(packing.dtype)}"
+        raise ManifestError(where, found=found, expected=" or ".join(dtypes))
     if packing.kind == BLOCKS:
         if len(shape) != 2 or not 0 < packing.block <= MAX_BLOCK:
             found = f"a weight of shape {show(list(shape))} in blocks of {packing.block}"

@@ -6,6 +6,7 @@ from typing import Final
 from .bucket import Bucket
 from .guard import MODULE, PROCESS, Guard
 from .packing import Packing
+from .precision import IEEE
 from .signature import Node
 from .step import Step
 from .target import Target
@@ -40,6 +41,8 @@ class Variant:
         constants: the program's name for each of its constants, with the name of the weight bound
             to it.
         packed: how the weights in some of its slots are packed for it, by slot.
+        fp32_precision: in which precision it multiplies float32: "ieee", or "bf16", where factors and
+            results of products are rounded to bfloat16. It is held against eager that does the same.
         step: how forward and backward fit together; None for the other forms.
         state: the weights that it takes behind the call's tensors and writes to in place: the state of
             the model, which all variants share.
@@ -70,6 +73,7 @@ class Variant:
     files: dict[str, str]
     constants: dict[str, str]
     packed: dict[str, Packing] = field(default_factory=dict)
+    fp32_precision: str = IEEE
     step: Step | None = None
     state: tuple[str, ...] = ()
     written: tuple[int, ...] = ()

@@ -7,6 +7,7 @@ from . import expression, fact, guard, layout, step_check
 from .bucket import Bucket, Range
 from .errors import ManifestError, TooLargeError, UnknownFeatureError
 from .guard import Guard
+from .precision import PRECISIONS
 from .signature import Signature, TensorLeaf, ValueLeaf
 from .signature_check import check_leaf, check_tree
 from .strict_json import show
@@ -101,6 +102,9 @@ def check(variant: Variant, about: About, where: str) -> None:
     if (variant.form == STEP) != (variant.step is not None):
         found = "none" if variant.step is None else "one"
         raise ManifestError(f"{where}: step", found=found, expected=f"one in a {STEP!r} only")
+    if variant.fp32_precision not in PRECISIONS:
+        found, expected = f"fp32_precision {show(variant.fp32_precision)}", " or ".join(PRECISIONS)
+        raise ManifestError(where, found=found, expected=expected)
     _check_device(variant, where)
     _check_bucket(variant.bucket, about.dims, f"{where}: bucket")
     _check_guards(variant, about, where)

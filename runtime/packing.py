@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..formats.packing import BLOCKS, LINEAR, Packing
+from ..formats.packing import BFLOAT16, BLOCKS, LINEAR, Packing
 from ..formats.variant import Variant
 
 
@@ -91,8 +91,13 @@ def blocks(matrix: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def pack(weight: torch.Tensor, packing: Packing) -> torch.Tensor:
-    """Return a copy of a weight in another order: oneDNN's fastest here, in its own layout, or in blocks."""
+    """Return a copy of a weight in another order: oneDNN's fastest here, in its own layout, or in blocks.
+
+    It is rounded where the packing says so.
+    """
     with torch.no_grad(), torch._C.DisableTorchFunction():
+        if packing.dtype == BFLOAT16:
+            weight = weight.bfloat16()
         if packing.kind == BLOCKS:
             return blocks(weight if packing.transposed else weight.t(), packing.block)
         if packing.kind == LINEAR:

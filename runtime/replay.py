@@ -6,7 +6,8 @@ The builder's check of an artifact. `FOLDER/requests.json` lists calls:
      "strided": true}
 
 Each call is made twice in a row, from fresh state, by `artifact`; `eager` and, once more, `again`,
-the graph that the variant was compiled from; `exact`, the same graph in double precision; and, where a
+the graph that the variant was compiled from; `exact`, the same graph in double precision; `rounded`, the
+same with products of bfloat16, where the variant makes them so; and, where a
 call is padded, by `noise`: the variant with noise in the padding. With "strided" it is also made once
 for each input tensor by the artifact, with a part of a larger tensor in its place: `strided/N/...`
 for tensor N has what came out, and is left out where the call was refused. A graph whose result depends on
@@ -29,6 +30,7 @@ from safetensors.torch import load_file, save_file
 
 from ..formats.container import Artifact
 from ..formats.errors import TcbuildError
+from ..formats.precision import BF16
 from ..formats.provider import bring_in
 from ..formats.signature import Signature
 from ..formats.tree import arguments, flatten
@@ -43,6 +45,7 @@ from .packing import PackedWeights
 from .padding import Padded
 from .program import Program
 from .program import load as load_program
+from .rounded import RoundedProducts
 from .state import State
 
 # How often a graph that draws random numbers is run to see which of its results they are in: a dropout
@@ -156,6 +159,11 @@ class _Replay:
             self._by_eager(self.variant.reference, inputs, call.dims)
             with DoublePrecision():  # type: ignore[no-untyped-call]
                 self._by_graph("exact", self.variant.reference, inputs, call.dims, _wide)
+            if self.variant.fp32_precision == BF16:
+                with RoundedProducts():  # type: ignore[no-untyped-call]
+                    self._by_graph(
+                        "rounded", self.variant.reference, inputs, call.dims, torch.clone
+                    )
         tensors = {key: t for key, t in self._leaves.items() if isinstance(t, torch.Tensor)}
         tensors |= {f"input/{i}": tensor for i, tensor in enumerate(inputs)}
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from ...formats.target import Target
-from .. import inductor, packing
+from .. import inductor, packing, rounding
 from ..candidate import Candidate
 from ..spec import Spec
 
@@ -63,11 +63,7 @@ def candidates(spec: Spec, target: Target, graph: torch.fx.GraphModule) -> tuple
         target: where the library is to run.
         graph: what it is made of.
     """
-    offered = (
-        _cuda(graph)
-        if target.device == "cuda"
-        else _cpu(graph, packs=packing.allowed(spec, target))
-    )
+    offered = _cuda(graph) if target.device == "cuda" else _cpu(graph, packing.usual(spec, target))
     common = spec.compiler_options()
     found = [
         Candidate(name=name, options={**common, **options})
@@ -95,12 +91,16 @@ def _cuda(graph: torch.fx.GraphModule) -> Iterator[tuple[str, Mapping[str, objec
     yield "combined kernels", {"combo_kernels": True}
 
 
-def _cpu(graph: torch.fx.GraphModule, *, packs: bool) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _cpu(
+    graph: torch.fx.GraphModule, usual: Mapping[str, object]
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     # Half the vector width, other limits for parallel loops and contracted products lose or gain nothing
     # on all models of docs/performance.md; concatenated products take frozen weights.
     does = operators(graph)
-    usual: Mapping[str, object] = {packing.OPTION: packing.LARGE} if packs else {}
+    packs = packing.OPTION in usual
     found = [("default", usual)]
+    if rounding.asked(usual) and does & (PRODUCTS | CONVOLUTIONS):
+        found.append(("products in float32", {packing.OPTION: packing.LARGE}))
     if packs and does & (PRODUCTS | CONVOLUTIONS):
         found.append(("weights as they are", {}))
     if packs and does & PRODUCTS:

@@ -868,6 +868,22 @@ def packed_in_another_way(parts: Parts) -> bytes:
     return packed(parts, [2, 3], {"kind": "sparse"})
 
 
+@defect(errors.ManifestError, "linear packed as 'int8'", "float32 or bfloat16")
+def packed_as_another_dtype(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], {**LINEAR, "dtype": "int8"})
+
+
+@defect(errors.ManifestError, "blocks packed as 'bfloat16'", "float32")
+def packed_in_blocks_and_rounded(parts: Parts) -> bytes:
+    return packed(parts, [2, 3], {"kind": "blocks", "block": 16, "dtype": "bfloat16"})
+
+
+@defect(errors.ManifestError, "fp32_precision 'tf32'", "ieee or bf16")
+def variant_of_another_precision(parts: Parts) -> bytes:
+    parts.variant["fp32_precision"] = "tf32"
+    return parts.build()
+
+
 @defect(errors.ManifestError, "[]", "'packed_weights' among requires")
 def packed_weights_not_required(parts: Parts) -> bytes:
     packed(parts, [2, 3], LINEAR)
