@@ -1,16 +1,19 @@
 """One job from graph to library, or from the cache."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import torch
 
+from ..formats.target import Target
 from . import environment, inductor, packing, sizes
 from .fingerprint import fingerprint
+from .hoist import hoist
 from .job_cache import FinishedJob, JobCache
+from .packing import Packer
 from .plan import Job
 from .sizes import Names
 from .writing import writing
@@ -76,7 +79,7 @@ def compile_job(
                 cache.path,
                 packing.without(options),
                 job.id,
-                rewrite=packer,
+                rewrite=_rewrite(job.target, packer),
             )
             packed = {} if packer is None else packer.taken(made.values, job.id)
         names = Names(given.names, job.id)
@@ -84,6 +87,19 @@ def compile_job(
         compiled = FinishedJob(library=made, relations=relations, packed=packed)
         cache.put(key, compiled)
     return Compiled(job=compiled, cached=False)
+
+
+def _rewrite(target: Target, packer: Packer | None) -> Callable[[torch.fx.Graph], None] | None:
+    """Return what is done to a decomposed graph for a target."""
+    if target.device != "cpu":
+        return packer
+
+    def rewrite(graph: torch.fx.Graph) -> None:
+        hoist(graph)
+        if packer is not None:
+            packer(graph)
+
+    return rewrite
 
 
 def key_of(
