@@ -116,6 +116,7 @@ class Packer:
     def _product(self, graph: torch.fx.Graph, node: Any) -> None:
         rows, matrix = (node.args[i] for i in _PRODUCTS[node.target])
         bias = node.args[0] if node.target is _aten.addmm.default else None
+        expanded = matrix
         if node.target is _aten.bmm.default:  # a linear of rows that are not one behind the other
             matrix = _unexpanded(matrix)
         found = None if matrix is None else _matrix(matrix)
@@ -146,6 +147,9 @@ class Packer:
             bias,
             ("none", [], ""),
         )
+        _drop(graph, expanded)
+        if matrix is not expanded:
+            _drop(graph, matrix)
 
     def _convolution(self, graph: torch.fx.Graph, node: Any) -> None:
         given, weight, bias, stride, padding, dilation, turned, _, groups = node.args
@@ -234,6 +238,12 @@ def _is_in_blocks(value: torch.Tensor, matrix: torch.Tensor) -> bool:
     out, flat = matrix.shape[0], value.permute(0, 2, 1).reshape(-1, matrix.shape[1])
     whole = len(flat) == out + -out % value.shape[2]
     return whole and torch.equal(flat[:out], matrix) and not bool(flat[out:].any())
+
+
+def _drop(graph: torch.fx.Graph, matrix: torch.fx.Node) -> None:
+    """Remove a view of a weight that nobody takes any more: else the library asks for the weight."""
+    if not matrix.users and matrix.op == "call_function":
+        graph.erase_node(matrix)
 
 
 def _unexpanded(node: Any) -> Any:

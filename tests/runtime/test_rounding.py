@@ -18,6 +18,7 @@ from tcbuild.formats import Artifact
 from tcbuild.formats.packing import BFLOAT16, CONVOLUTION, LINEAR
 from tcbuild.formats.precision import BF16, IEEE
 from tcbuild.runtime import load
+from tcbuild.runtime.aoti import Library
 from tcbuild.runtime.packing import PackedWeights
 from tcbuild.runtime.rounded import RoundedProducts
 from tcbuild.runtime.weights import load as load_weights
@@ -111,6 +112,17 @@ def test_what_is_rounded(artifact: Path) -> None:
             kept.constants(variant)[slot]
         assert kept.nbytes() == sum(weights[name].nbytes for name in packed) // 2
         assert all(check.allowed < 0.1 for check in opened.manifest.checks)
+
+
+@needs_bfloat16
+def test_no_plain_copy_is_asked_for(artifact: Path, tmp_path: Path) -> None:
+    with Artifact(artifact) as opened:
+        (variant,) = opened.manifest.variants
+        library = tmp_path / "model.so"
+        library.write_bytes(opened.read(variant.files["model.so"]))
+        asked = Library(library).constants() - variant.packed.keys()
+        plain = {variant.constants[slot] for slot in asked}
+        assert plain == {"patches.bias", "up.bias", "down.bias"}
 
 
 @needs_bfloat16
