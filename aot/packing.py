@@ -27,6 +27,7 @@ LARGE: Final = "large"  # the weights of convolutions, and matrices where it is 
 # than that for a smaller matrix, and next to nothing for few rows.
 LEAST: Final = 1 << 18  # elements
 FEWEST: Final = 8  # rows
+ROUNDED: Final = 1 << 21  # products of two numbers: in bfloat16 less is saved than the call costs
 
 _aten: Final = torch.ops.aten
 _PRODUCTS: Final = {
@@ -128,7 +129,9 @@ class Packer:
             return
         count = math.prod(rows.meta["val"].shape[:-1])
         few = isinstance(count, int) and count < FEWEST and self._rounding is None
-        if not self._all and (few or value.numel() < LEAST):
+        work = count * value.numel() if isinstance(count, int) and self._rounding else 0
+        large = value.numel() >= LEAST or work >= ROUNDED
+        if not self._all and (few or not large):
             return
         out = value.shape[1] if transposed else value.shape[0]
         if bias is not None and not (_is_float(bias) and tuple(bias.meta["val"].shape) == (out,)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tcbuild.aot import build, packing, rounding, targets
 from tcbuild.aot.dims import Dynamic, Specialize
@@ -193,3 +194,22 @@ def test_the_rule() -> None:
     assert judge(near, eager, exact, rounded=rounded).problem == ""
     assert "eager has 0.01" in judge(far, eager, exact, rounded=rounded).problem
     assert "against float64" in judge(near, eager, exact).problem
+
+
+@pytest.mark.parametrize(
+    ("rows", "rounded", "packed"), [(64, True, 1), (64, False, 0), (8, True, 0), (1, True, 0)]
+)
+def test_small_matrices_by_the_work_in_them(rows: int, rounded: bool, packed: int) -> None:
+    matrix = torch.rand(672, 256)
+    module = make_fx(torch.mm, tracing_mode="fake")(torch.rand(rows, 672), matrix)
+    module.c = torch.nn.Buffer(matrix)
+    _, given = module.graph.find_nodes(op="placeholder")
+    with module.graph.inserting_before(given):
+        constant = module.graph.get_attr("c")
+    constant.meta.update(given.meta)
+    given.replace_all_uses_with(constant)
+    module.graph.erase_node(given)
+    packer = packing.Packer(packing.LARGE, rounded=rounded)
+    packer(module.graph)
+    module.graph.lint()
+    assert len(packer.packed) == packed
