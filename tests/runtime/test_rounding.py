@@ -111,7 +111,8 @@ def test_what_is_rounded(artifact: Path) -> None:
         kept = PackedWeights(weights)
         for slot in variant.packed:
             kept.constants(variant)[slot]
-        assert kept.nbytes() == sum(weights[name].nbytes for name in packed) // 2
+        half = sum(weights[name].nbytes for name in packed) // 2
+        assert half <= kept.nbytes() < 1.05 * half  # some machines' orders fill 3 channels up to 4
         assert all(check.allowed < 0.1 for check in opened.manifest.checks)
 
 
