@@ -3,7 +3,7 @@
     tune_cell.py REQUEST
 
 REQUEST is JSON: `model`, `way`, `threads`, `folder`, `small`, and `task`. Of `make` the answer is what was
-built. Of `serve` the first answer says what a first call gave: how far it is `off` of float64, and the
+built. Of `serve` the first answer says how far its results are `off` of float64, and the
 memory of the process in bytes, with what it has `grown` by since torch was imported and the inputs were
 made. Then each number that is asked for is answered with the seconds of so many calls. Of `profile` the
 answer is where a call's time goes.
@@ -50,16 +50,15 @@ def serve(name: str, subject: Subject, answers: Answers) -> None:
     with torch.inference_mode():
         began = time.monotonic()
         call = EVERY[name].load(subject)
-        made = call()
+        call()
         row: dict[str, Any] = {"first": time.monotonic() - began}
-        if name in WAYS:
-            row["off"] = cpu_ways.off(subject, made)
-        del made
         end = time.monotonic() + WARM_SECONDS
         while time.monotonic() < end:
             seconds_of(call, WARM_CALLS)
         gc.collect()
         now = memory()["rss"]
+        if name in WAYS:  # after the memory is known, as comparing takes some that may be kept
+            row["off"] = cpu_ways.off(subject, call())
         answers.give({**row, "rss": now, "grown": now - before, "each": min(seconds_of(call, 2))})
         for calls in questions():
             seconds_of(call, 2)
