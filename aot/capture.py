@@ -9,7 +9,6 @@ import contextlib
 import inspect
 import io
 import logging
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ import torch
 from torch.export import Dim as TorchDim
 from torch.export import ExportedProgram
 
-from .. import formats
 from ..formats.bucket import Bucket
 from ..formats.signature import (
     Node,
@@ -31,7 +29,7 @@ from ..formats.signature import (
 )
 from ..formats.training import NONE, describe
 from ..formats.tree import arguments
-from . import examples, structure
+from . import examples, source_line, structure
 from .call_mode import CallMode
 from .errors import CaptureError, ModelError, SpecError
 from .placement import moved
@@ -101,7 +99,7 @@ def capture(
         }
         for _, leaf in signature.tensors()
     )
-    with _quiet(), (mode or CallMode()).on(module):
+    with quiet(), source_line.of_sizes(), (mode or CallMode()).on(module):
         training = describe((name, part.training) for name, part in module.named_modules())
         body = _Body(module, signature, returned)
         try:
@@ -267,27 +265,29 @@ def _explain(
         module(*call[0], **call[1])
     except Exception as eager:
         return ModelError(
-            f"{where}: {_user_frame(eager) or 'example call'}",
+            f"{where}: {source_line.of_error(eager) or 'example call'}",
             found=f"{type(eager).__name__}: {eager}",
             expected="a model that runs eagerly on its example call",
             tip=_wrong_call(sizes),
         )
-    text = str(error)
-    line = re.search(r"raised this error:\s*File \"(.*)\", line (\d+), in (\S+)\s*\n\s*(.*)", text)
-    place = where
-    if line:
-        place = f"{where}: {line[1]}:{line[2]} in {line[3]}: `{line[4].strip()}`"
-    else:
-        frame = _user_frame(error)
-        if frame:
-            place = f"{where}: {frame}"
-    reason = next((part.strip() for part in text.splitlines() if part.strip()), "no message")
+    line = line_of(error)
+    place = f"{where}: {line}" if line else where
+    if line and line.code:
+        place += f": `{line.code}`"
+    reason = next((part.strip() for part in str(error).splitlines() if part.strip()), "no message")
     return CaptureError(
         place,
         found=f"{type(error).__name__}: {reason}",
         expected="code that torch.export can trace as one graph",
         tip=_WAYS_OUT,
     )
+
+
+def line_of(error: BaseException) -> source_line.Line | None:
+    """Return the user's line at which torch.export has given up."""
+    said = re.search(r"raised this error:\s*(File .*\n.*)", str(error))
+    named = next(source_line.in_text(said[1]), None) if said else None
+    return named or source_line.of_error(error)
 
 
 def _wrong_call(sizes: Mapping[str, int]) -> str:
@@ -300,31 +300,8 @@ def _wrong_call(sizes: Mapping[str, int]) -> str:
     )
 
 
-# Folders of torch and of ours, as their frames name them.
-_NOT_THE_USERS = tuple(
-    f"{os.path.dirname(file)}{os.sep}" for file in (torch.__file__, __file__, formats.__file__)
-)
-
-
-def is_users(file: str) -> bool:
-    """Return whether a source file is neither torch's nor ours."""
-    return not file.startswith(_NOT_THE_USERS)
-
-
-def _user_frame(error: Exception) -> str | None:
-    """Return the innermost frame of the traceback that is neither torch's nor ours."""
-    found = None
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if is_users(name):
-            found = f"{name}:{trace.tb_lineno} in {trace.tb_frame.f_code.co_name}"
-        trace = trace.tb_next
-    return found
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep torch's own reports of a failed trace off the terminal: the error says it all."""
     logger = logging.getLogger("torch")
     level = logger.level

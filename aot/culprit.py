@@ -4,7 +4,6 @@ The variant's graph is cut behind one of the model's parts, compiled with the sa
 that is still needed at the cut is held against eager by the same rule; halving finds the part.
 """
 
-import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +15,9 @@ from typing import Final
 import torch
 
 from ..formats.signature import Branch, Node
-from . import operators, sizes, trial_artifact
+from . import operators, sizes, source_line, trial_artifact
 from .candidate import Candidate
-from .capture import capture, is_users
+from .capture import capture
 from .compile import compile_job
 from .job_cache import JobCache
 from .library_part import library_part
@@ -197,16 +196,8 @@ def _place(parts: Sequence[Stretch]) -> str:
     steps = [part.path.split(".") for part in parts]
     common = takewhile(lambda names: len(set(names)) == 1, zip(*steps, strict=False))
     name = ".".join(names[0] for names in common) or "the model's own forward"
-    line = _line(parts[0].nodes[0])
-    return f"{name} ({line})" if line else name
-
-
-def _line(node: torch.fx.Node) -> str:
-    """Return the innermost line of the user's code that an operator comes from: `model.py:41`."""
-    trace = node.meta.get("stack_trace") or ""
-    frames = re.findall(r'File "(.*)", line (\d+)', trace)
-    own = [(file, line) for file, line in frames if is_users(file)]
-    return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
+    line = source_line.of_node(parts[0].nodes[0])
+    return f"{name} ({line.brief})" if line else name
 
 
 def _dims(row: Row) -> dict[str, int]:

@@ -12,7 +12,7 @@ import torch
 import xxhash
 
 from . import structure
-from .capture import is_users
+from .source_line import is_users
 from .spec import Spec
 from .weight_table import tensor_bytes
 

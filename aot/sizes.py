@@ -2,7 +2,8 @@
 
 import ast
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from ..formats.bucket import Bucket, Range
 from ..formats.errors import FormatError, ManifestError
 from ..formats.expression import holds
 from ..formats.expression import names as names_in
+from . import source_line
 from .capture import Captured
 from .errors import CaptureError
+from .source_line import Line
 
 MAX_CHECKED = 20_000  # combinations of sizes that a relation is tried on
+CODE = "the model's code"  # where no line of it is known
 
 
 class Names:
@@ -39,26 +43,19 @@ class Names:
         Raises:
             CaptureError: a dimension that was declared to vary came out fixed.
         """
-        symbols: dict[str, str] = {}
+        for one in fixed(captured):
+            raise CaptureError(
+                f"{where}: {one.path}.size({one.axis})",
+                found=f"dim {one.name!r} fixed to {one.size} by {one.line or CODE}",
+                expected=f"a graph for {one.name} in {captured.bucket.ranges()[one.name]}",
+                tip=f"use policy = 'specialize' for {one.name}, "
+                "or change the code to take any size",
+            )
         env = shape_env(captured.program.graph)
         variables = env.source_to_var if env is not None else {}
-        ranges = captured.bucket.ranges()
-        for (path, leaf), node in zip(
-            captured.signature.tensors(), user_inputs(captured), strict=True
-        ):
-            for axis, name in enumerate(leaf.shape):
-                if isinstance(name, str) and name in ranges:
-                    size = node.meta["val"].shape[axis]
-                    if not isinstance(size, torch.SymInt):
-                        raise CaptureError(
-                            f"{where}: {path}.size({axis})",
-                            found=f"dim {name!r} fixed to {int(size)} by the model's code",
-                            expected=f"a graph for {name} in {ranges[name]}",
-                            tip=f"use policy = 'specialize' for {name}, "
-                            "or change the code to take any size",
-                        )
-                    source = f"L['inputs'][{leaf.index}].size()[{axis}]"
-                    symbols[str(variables.get(source, size.node.expr))] = name
+        symbols: dict[str, str] = {}
+        for _, _, name, size, source in _open_axes(captured):
+            symbols[str(variables.get(source, size.node.expr))] = name
         return cls(symbols, where)
 
     def write(self, expression: Any) -> str:
@@ -88,6 +85,53 @@ class Names:
         return text
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """An axis that was declared to vary, and came out with one size.
+
+    Attributes:
+        path, axis: of the input.
+        name: of the dimension.
+        size: that it came out with.
+        line: of the user's that has fixed it; None where torch has not noted one.
+    """
+
+    path: str
+    axis: int
+    name: str
+    size: int
+    line: Line | None
+
+
+def fixed(captured: Captured) -> list[Fixed]:
+    """Return every axis that the model's code has fixed against the declaration."""
+    env = shape_env(captured.program.graph)
+    variables = env.source_to_var if env is not None else {}
+    fixed_by = env.replacements_slocs if env is not None else {}
+    return [
+        Fixed(
+            path=path,
+            axis=axis,
+            name=name,
+            size=int(size),
+            line=source_line.of_guard(fixed_by.get(variables.get(source))),
+        )
+        for path, axis, name, size, source in _open_axes(captured)
+        if not isinstance(size, torch.SymInt)
+    ]
+
+
+def _open_axes(captured: Captured) -> Iterator[tuple[str, int, str, Any, str]]:
+    """Yield the path, axis, dimension, size and torch's source of each axis that is declared to vary."""
+    ranges = captured.bucket.ranges()
+    inputs = zip(captured.signature.tensors(), user_inputs(captured), strict=True)
+    for (path, leaf), node in inputs:
+        for axis, name in enumerate(leaf.shape):
+            if isinstance(name, str) and name in ranges:
+                source = f"L['inputs'][{leaf.index}].size()[{axis}]"
+                yield path, axis, name, node.meta["val"].shape[axis], source
+
+
 def user_inputs(captured: Captured) -> list[torch.fx.Node]:
     """Return the graph's placeholders of the call's tensors, in order."""
     names = set(captured.program.graph_signature.user_inputs)
@@ -102,6 +146,19 @@ def shape_env(graph: torch.fx.Graph) -> ShapeEnv | None:
             env: ShapeEnv | None = value.fake_mode.shape_env
             return env
     return None
+
+
+def lines(graph: torch.fx.Graph, names: Names) -> dict[str, Line | None]:
+    """Return every guard of torch's on the sizes, over dimension names, with the user's line that asks.
+
+    Raises:
+        CaptureError: one cannot be expressed.
+    """
+    env = shape_env(graph)
+    found: dict[str, Line | None] = {}
+    for guard in env.guards if env is not None else ():
+        found.setdefault(names.write(guard.expr), source_line.of_guard(guard.sloc))
+    return found
 
 
 def relations(
@@ -122,14 +179,10 @@ def relations(
     Raises:
         CaptureError: a relation refuses most declared sizes, or cannot be expressed.
     """
-    env = shape_env(graph)
-    found: dict[str, None] = {}
-    for guard in env.guards if env is not None else ():
-        found.setdefault(names.write(guard.expr))
     needed = []
     ranges = bucket.ranges()
     fixed = bucket.fixed()
-    for text in found:
+    for text, line in lines(graph, names).items():
         left, _, right = text.partition(" == ")
         if left == right:
             continue  # two axes of the same dim, each of which has a guard of its own
@@ -139,7 +192,7 @@ def relations(
         if whole and share is not None and share < 0.5 and not _is_divisibility(text):
             raise CaptureError(
                 where,
-                found=f"the model's code needs {text}, so {1 - share:.0%} of the declared sizes fail",
+                found=f"{line or CODE} needs {text}, so {1 - share:.0%} of the declared sizes fail",
                 expected=f"a graph for {', '.join(f'{n} in {r}' for n, r in ranges.items())}",
                 tip=_way_out(text),
             )

@@ -7,7 +7,17 @@ import click
 
 from . import exit_codes
 
-COMMANDS: Final = ("init", "doctor", "plan", "build", "merge", "verify", "inspect", "diff")
+COMMANDS: Final = (
+    "init",
+    "doctor",
+    "explain",
+    "plan",
+    "build",
+    "merge",
+    "verify",
+    "inspect",
+    "diff",
+)
 
 
 class _Commands(click.Group):

@@ -1,0 +1,46 @@
+"""`tcbuild explain`: what stands between a model and its artifact."""
+
+from pathlib import Path
+
+import click
+
+from . import exit_codes, options
+
+
+@click.command()
+@click.argument("spec", type=options.EXISTING)
+@click.option("--guards", is_flag=True, help="List every guard that each job would carry.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATTERN",
+    help="Look only at the jobs whose id matches, such as 'batch=8,*'; may be repeated.",
+)
+@options.as_json
+@click.pass_context
+def explain(
+    context: click.Context, spec: Path, guards: bool, only: tuple[str, ...], as_json: bool
+) -> None:
+    """Say what keeps the model of SPEC from being built.
+
+    SPEC is a tcbuild.toml. Every line that is no part of a graph, with the reason, what it costs and the ways
+    out; for each job the guards that it would carry, and the lines that narrow its sizes. The model is
+    captured, and nothing is compiled. The exit code is 0 where a build is expected to succeed, else that of
+    the build's error.
+    """
+    from ..explain import record, words
+    from ..explain.explanation import explain as look
+    from ..report import json_text
+    from ..spec import Spec
+
+    with options.aside():
+        found = look(Spec.load(spec), only=only)
+    if as_json:
+        click.echo(json_text(record.of(found)), nl=False)
+    else:
+        for line in words.lines(found, guards=guards):
+            click.echo(line)
+    if found.error is not None:
+        if not as_json:
+            click.echo(f"error: {found.error}", err=True)
+        context.exit(exit_codes.exit_code(found.error))

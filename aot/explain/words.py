@@ -1,0 +1,123 @@
+"""An explanation as lines of text."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from .captures import Outcome
+from .cost import Cost
+from .explanation import Explanation, Finding
+
+_STOPS = {
+    True: "stops the build",
+    False: "does not stop the build",
+    None: "may stop the build: no capture came this far",
+}
+_MOST = 4  # tensors and fusions of a break that are named
+
+
+def lines(explanation: Explanation, *, guards: bool) -> Iterator[str]:
+    """Yield the lines.
+
+    Args:
+        explanation: what was found.
+        guards: whether to list all guards of every job.
+    """
+    bad = sum(job.error is not None for job in explanation.jobs)
+    jobs = _counted(len(explanation.jobs), "job")
+    words = f"{bad} of {jobs} cannot be captured" if bad else f"{jobs}, all captured"
+    yield f"{explanation.name}: {words}"
+    for number, finding in enumerate(explanation.findings, start=1):
+        yield ""
+        yield from _finding(number, finding)
+    yield ""
+    yield "jobs"
+    for job in explanation.jobs:
+        yield from _indented(_job(job, guards=guards))
+    if explanation.frozen:
+        yield "constants: Python values that the model's code may read; a model with others is another artifact"
+        for name, text in explanation.frozen.items():
+            yield f"  {name} = {text}"
+    yield from _under_compile(explanation)
+
+
+def _finding(number: int, finding: Finding) -> Iterator[str]:
+    line = finding.line
+    yield f"{number}  {line or 'in code of torch'}"
+    body = []
+    if line and line.code:
+        body += [f"  {line.code}"]
+    body += textwrap.wrap(f"{finding.reason.kind}: {finding.reason.words}", 100)
+    body += [_STOPS[finding.stops]]
+    if finding.cost is not None:
+        body += textwrap.wrap(f"under torch.compile: {_cost(finding.cost)}", 100)
+    if finding.hides:
+        body += [
+            "the whole function runs eagerly from there: breaks behind this line show without it"
+        ]
+    body += ["ways out"]
+    for way in finding.reason.ways_out:
+        body += textwrap.wrap(way, 98, initial_indent="- ", subsequent_indent="  ")
+    yield from _indented(body)
+
+
+def _cost(cost: Cost) -> str:
+    words = ["a break of the graph"]
+    if cost.times > 1:
+        words = [f"a break of the graph, come to {cost.times} times a call"]
+    if cost.crossings:
+        named = Counter(map(str, cost.crossings))
+        shown = [name if times == 1 else f"{times} x {name}" for name, times in named.items()]
+        words.append(f"through memory: {_some(shown)} ({_bytes(cost.bytes)})")
+    if cost.lost:
+        words.append(f"no longer one kernel: {_some(cost.lost)}")
+    return "; ".join(words)
+
+
+def _job(job: Outcome, *, guards: bool) -> Iterator[str]:
+    if job.error is not None:
+        yield f"{job.job}: cannot be captured"
+        for line in str(job.error).splitlines():
+            yield from _indented(textwrap.wrap(line, 100))
+    else:
+        operators = _counted(job.operators, "operator")
+        yield f"{job.job}: captured, {operators}, {_counted(len(job.guards), 'guard')}"
+    for one in job.fixed:
+        yield f"  {one.path}.size({one.axis}): {one.name} is only {one.size}" + _by(one.line)
+    for relation in job.relations:
+        yield f"  {relation.text}" + _by(relation.line)
+    if guards:
+        yield from (f"  {guard}" for guard in job.guards)
+
+
+def _by(line: object) -> str:
+    return f", by {line}" if line else ""
+
+
+def _under_compile(explanation: Explanation) -> Iterator[str]:
+    if explanation.problem:
+        yield f"torch.compile stops with {explanation.problem}; lines behind that one are not looked at"
+    elif explanation.pieces:
+        yield f"torch.compile makes {_counted(explanation.pieces, 'graph')} of the model"
+
+
+def _some(items: "list[str] | tuple[str, ...]") -> str:
+    more = len(items) - _MOST
+    return ", ".join(items[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _indented(text: "Iterator[str] | list[str]") -> Iterator[str]:
+    return (f"  {line}" for line in text)

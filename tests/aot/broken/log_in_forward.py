@@ -1,0 +1,45 @@
+"""A log message for each call."""
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+KIND = "output to the user"
+WAY = "remove it"
+BUILDS = True
+
+log = logging.getLogger(__name__)
+
+
+class Model(nn.Module):
+    """Has the defect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(6, 8)
+        self.down = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take x, float32 [rows, 6]."""
+        h = torch.relu(self.up(x))
+        log.info("half way")  # <- here
+        made: Tensor = self.down(h * 2)
+        return made
+
+
+class Fixed(Model):
+    """Has the way out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take x, float32 [rows, 6]."""
+        h = torch.relu(self.up(x))
+        if not torch.compiler.is_compiling():
+            log.info("half way")
+        made: Tensor = self.down(h * 2)
+        return made
+
+
+def inputs() -> tuple[Tensor, ...]:
+    """Return the arguments of a call."""
+    return (torch.linspace(-1, 1, 24).view(4, 6),)
