@@ -36,12 +36,26 @@ def find(forwards: Mapping[str, object]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path, forward in forwards.items():
-        for function in _functions(forward):
-            for name, value in (*_globals(function), *_closure(function, path)):
-                text = describe_value(value)
-                if text is not None and len(text) <= MAX_TEXT and len(found) < MAX_VALUES:
-                    found.setdefault(name, text)
+        for name, value in outside(forward, path):
+            text = describe_value(value)
+            if text is not None and len(text) <= MAX_TEXT and len(found) < MAX_VALUES:
+                found.setdefault(name, text)
     return dict(sorted(found.items()))
+
+
+def outside(
+    forward: object, path: str = "", *, assigned: bool = False
+) -> Iterator[tuple[str, object]]:
+    """Yield what a function takes from outside, of whatever type, by the names of `find`.
+
+    Args:
+        forward: the function or bound method, with what it wraps.
+        path: of the part of the model that it belongs to.
+        assigned: whether to yield what the code itself assigns, too.
+    """
+    for function in _functions(forward):
+        yield from _globals(function, assigned=assigned)
+        yield from _closure(function, path, assigned=assigned)
 
 
 def _functions(forward: Any) -> Iterator[FunctionType]:
@@ -55,10 +69,10 @@ def _functions(forward: Any) -> Iterator[FunctionType]:
     yield from reversed(chain)
 
 
-def _globals(function: FunctionType) -> Iterator[tuple[str, object]]:
+def _globals(function: FunctionType, *, assigned: bool) -> Iterator[tuple[str, object]]:
     reads, written = _names(function.__code__)
     for first, *rest in reads:
-        if first not in written and first in function.__globals__:
+        if (assigned or first not in written) and first in function.__globals__:
             owner, value = function.__globals__, function.__globals__[first]
             name = first
             for attribute in rest:
@@ -69,14 +83,14 @@ def _globals(function: FunctionType) -> Iterator[tuple[str, object]]:
                 yield f"globals {owner.get(CALLED, owner.get('__name__', ''))}.{name}", value
 
 
-def _closure(function: FunctionType, path: str) -> Iterator[tuple[str, object]]:
+def _closure(function: FunctionType, path: str, *, assigned: bool) -> Iterator[tuple[str, object]]:
     _, written = _names(function.__code__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
         except ValueError:  # it has none yet
             continue
-        if name not in written:
+        if assigned or name not in written:
             yield f"closure {path}.{name}" if path else f"closure {name}", value
 
 

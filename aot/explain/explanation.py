@@ -14,10 +14,11 @@ from ..placement import Placement, call_on
 from ..plan import Job, Plan
 from ..source_line import Line
 from ..spec import Call, Spec
-from . import breaks, captures, cost, reasons
+from . import breaks, captures, cost, hazards, reasons
 from .breaks import Break
 from .captures import Outcome
 from .cost import Cost
+from .hazard import Hazard
 from .reasons import CHANGING, NO, Reason
 
 
@@ -55,6 +56,7 @@ class Explanation:
         findings: those that stop a build first.
         jobs: what becomes of each.
         frozen: Python values that the model's code reads, as text: constants of the artifact.
+        hazards: what is as the example call has it, and may be another in service.
         pieces: of graph that torch.compile makes; 0 where it did not come through.
         problem: what Dynamo itself failed with; empty where it did not.
     """
@@ -63,6 +65,7 @@ class Explanation:
     findings: tuple[Finding, ...]
     jobs: tuple[Outcome, ...]
     frozen: dict[str, str]
+    hazards: tuple[Hazard, ...]
     pieces: int
     problem: str
 
@@ -106,11 +109,15 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
     findings = sorted(
         _findings(found, jobs), key=lambda one: (one.stops is not True, one.stops is False)
     )
+    constants = frozen.find(module)
     return Explanation(
         name=spec.name,
         findings=tuple(findings),
         jobs=jobs,
-        frozen=frozen.find(module),
+        frozen=constants,
+        hazards=hazards.find(
+            spec, copy.deepcopy(on_device), first, _call(spec, first, on_device), constants
+        ),
         pieces=len(pieces),
         problem=problem,
     )

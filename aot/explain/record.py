@@ -15,6 +15,7 @@ def of(explanation: Explanation) -> dict[str, Any]:
         "findings": [_finding(one) for one in explanation.findings],
         "jobs": [_job(one) for one in explanation.jobs],
         "frozen": explanation.frozen,
+        "hazards": [asdict(one) for one in explanation.hazards],
         "pieces": explanation.pieces,
         "problem": explanation.problem,
     }

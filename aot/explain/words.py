@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from .captures import Outcome
 from .cost import Cost
 from .explanation import Explanation, Finding
+from .hazard import Hazard
 
 _STOPS = {
     True: "stops the build",
@@ -38,6 +39,10 @@ def lines(explanation: Explanation, *, guards: bool) -> Iterator[str]:
         yield "constants: Python values that the model's code may read; a model with others is another artifact"
         for name, text in explanation.frozen.items():
             yield f"  {name} = {text}"
+    if explanation.hazards:
+        yield "hazards: what would make torch.compile compile again, or a call miss the artifact"
+        for hazard in explanation.hazards:
+            yield from _indented(_hazard(hazard))
     yield from _under_compile(explanation)
 
 
@@ -88,6 +93,14 @@ def _job(job: Outcome, *, guards: bool) -> Iterator[str]:
         yield f"  {relation.text}" + _by(relation.line)
     if guards:
         yield from (f"  {guard}" for guard in job.guards)
+
+
+def _hazard(hazard: Hazard) -> Iterator[str]:
+    yield hazard.place + _by(hazard.line)
+    body = textwrap.wrap(f"{hazard.kind}: {hazard.words}", 98)
+    for way in hazard.ways_out:
+        body += textwrap.wrap(way, 96, initial_indent="- ", subsequent_indent="  ")
+    yield from _indented([*body, *_indented(hazard.spec.splitlines())])
 
 
 def _by(line: object) -> str:
