@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ..formats.trial import Trial
-from .writing import writing
+from .writing import write_whole
 
 # Where the choice of a search comes from: measured now, measured before on a machine like this, or taken
 # from another artifact.
@@ -120,18 +119,7 @@ def write_json(value: object, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: it cannot be written; nothing is left under `path`.
     """
-    target = Path(path)
-    text = json_text(value)
-    with writing(path, tip="pass another path"):
-        descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(aside, 0o644)
-            os.replace(aside, target)
-        except BaseException:
-            os.unlink(aside)
-            raise
+    write_whole(json_text(value), path)
 
 
 def _plain(value: object) -> object:

@@ -1,7 +1,10 @@
 """What the system says about a write, as an error of ours."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from .errors import OutputError
 
@@ -26,3 +29,22 @@ def writing(path: object, tip: str | None = None) -> Iterator[None]:
             expected="a path with room for it",
             tip=tip,
         ) from error
+
+
+def write_whole(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a text as UTF-8, by rename.
+
+    Raises:
+        OutputError: it cannot be written; what was under `path` is as it was.
+    """
+    target = Path(path)
+    with writing(path, tip="pass another path"):
+        descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(aside, 0o644)
+            os.replace(aside, target)
+        except BaseException:
+            os.unlink(aside)
+            raise

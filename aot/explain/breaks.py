@@ -90,19 +90,28 @@ class Break:
         return str(self.line) if self.line else "torch's own code"
 
 
-def find(
-    module: torch.nn.Module, call: Call, mode: CallMode
-) -> tuple[tuple[Break, ...], tuple[Piece, ...], str]:
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a run through Dynamo has shown.
+
+    Attributes:
+        breaks: in the order in which they are first come to.
+        runs: the calls of the pieces of graph, in order.
+        problem: what Dynamo itself failed with; empty where it did not.
+    """
+
+    breaks: tuple[Break, ...]
+    runs: tuple[Run, ...]
+    problem: str
+
+
+def find(module: torch.nn.Module, call: Call, mode: CallMode) -> Found:
     """Run a model once through Dynamo.
 
     Args:
         module: on the device of the call's tensors. Its buffers may be written to: pass a copy.
         call: the arguments.
         mode: of the call.
-
-    Returns:
-        The breaks, in the order in which they are first come to; the pieces of graph in the order of their
-        calls; and what Dynamo itself failed with, empty where it did not.
     """
     happened: list[Message | Run] = []
     problem = ""
@@ -116,8 +125,8 @@ def find(
         problem = f"{type(error).__name__}: {first}"
     finally:
         torch._dynamo.reset()
-    pieces = dict.fromkeys(one.piece for one in happened if isinstance(one, Run))
-    return _breaks(happened), tuple(pieces), problem
+    runs = tuple(one for one in happened if isinstance(one, Run))
+    return Found(breaks=_breaks(happened), runs=runs, problem=problem)
 
 
 def _breaks(happened: Sequence[Message | Run]) -> tuple[Break, ...]:

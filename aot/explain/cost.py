@@ -72,12 +72,18 @@ def of(cuts: Sequence[tuple[Run | None, Run | None]]) -> Cost:
     for before, behind in cuts:
         made = before.made if before else ()
         given = behind.given if behind else ()
-        tensors = {id(tensor): tensor for _, tensor in (*made, *given)}
-        crossings += map(_crossing, tensors.values())
+        crossings += tensors(made, given)
         if before and behind:
             lost |= dict.fromkeys(_lost(before, behind))
     crossings.sort(key=lambda one: one.bytes, reverse=True)
     return Cost(crossings=tuple(crossings), lost=tuple(lost), times=len(cuts))
+
+
+def tensors(*sides: Sequence[tuple[int, torch.Tensor]]) -> list[Crossing]:
+    """Return the different tensors that pieces of graph are given or give."""
+    return list(
+        map(_crossing, {id(tensor): tensor for side in sides for _, tensor in side}.values())
+    )
 
 
 def _crossing(tensor: torch.Tensor) -> Crossing:

@@ -14,11 +14,13 @@ from ..placement import Placement, call_on
 from ..plan import Job, Plan
 from ..source_line import Line
 from ..spec import Call, Spec
-from . import breaks, captures, cost, hazards, reasons
+from . import breaks, captures, cost, flow, hazards, parts, reasons
 from .breaks import Break
 from .captures import Outcome
 from .cost import Cost
+from .flow import Step
 from .hazard import Hazard
+from .parts import Part
 from .reasons import CHANGING, NO, Reason
 
 
@@ -58,6 +60,8 @@ class Explanation:
         frozen: Python values that the model's code reads, as text: constants of the artifact.
         hazards: what is as the example call has it, and may be another in service.
         pieces: of graph that torch.compile makes; 0 where it did not come through.
+        steps: the calls of these pieces that make up one call of the model.
+        parts: the model and its submodules, with the pieces that each is in.
         problem: what Dynamo itself failed with; empty where it did not.
     """
 
@@ -67,6 +71,8 @@ class Explanation:
     frozen: dict[str, str]
     hazards: tuple[Hazard, ...]
     pieces: int
+    steps: tuple[Step, ...]
+    parts: Part
     problem: str
 
     @property
@@ -102,12 +108,11 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
     first = plan.jobs[0]
     on_device = placement.on(first.target.device)
     # Both run the model's own code, which may write to its buffers.
-    found, pieces, problem = breaks.find(
-        copy.deepcopy(on_device), _call(spec, first, on_device), first.mode
-    )
+    copied = copy.deepcopy(on_device)
+    found = breaks.find(copied, _call(spec, first, on_device), first.mode)
     jobs = tuple(captures.of(spec, placement.on(job.target.device), job) for job in plan.jobs)
     findings = sorted(
-        _findings(found, jobs), key=lambda one: (one.stops is not True, one.stops is False)
+        _findings(found.breaks, jobs), key=lambda one: (one.stops is not True, one.stops is False)
     )
     constants = frozen.find(module)
     return Explanation(
@@ -118,8 +123,10 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
         hazards=hazards.find(
             spec, copy.deepcopy(on_device), first, _call(spec, first, on_device), constants
         ),
-        pieces=len(pieces),
-        problem=problem,
+        pieces=len({run.piece for run in found.runs}),
+        steps=flow.of(found),
+        parts=parts.of(copied, found),
+        problem=found.problem,
     )
 
 

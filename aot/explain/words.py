@@ -9,7 +9,7 @@ from .cost import Cost
 from .explanation import Explanation, Finding
 from .hazard import Hazard
 
-_STOPS = {
+STOPS = {
     True: "stops the build",
     False: "does not stop the build",
     None: "may stop the build: no capture came this far",
@@ -25,7 +25,7 @@ def lines(explanation: Explanation, *, guards: bool) -> Iterator[str]:
         guards: whether to list all guards of every job.
     """
     bad = sum(job.error is not None for job in explanation.jobs)
-    jobs = _counted(len(explanation.jobs), "job")
+    jobs = counted(len(explanation.jobs), "job")
     words = f"{bad} of {jobs} cannot be captured" if bad else f"{jobs}, all captured"
     yield f"{explanation.name}: {words}"
     for number, finding in enumerate(explanation.findings, start=1):
@@ -53,7 +53,7 @@ def _finding(number: int, finding: Finding) -> Iterator[str]:
     if line and line.code:
         body += [f"  {line.code}"]
     body += textwrap.wrap(f"{finding.reason.kind}: {finding.reason.words}", 100)
-    body += [_STOPS[finding.stops]]
+    body += [STOPS[finding.stops]]
     if finding.cost is not None:
         body += textwrap.wrap(f"under torch.compile: {_cost(finding.cost)}", 100)
     if finding.hides:
@@ -71,12 +71,16 @@ def _cost(cost: Cost) -> str:
     if cost.times > 1:
         words = [f"a break of the graph, come to {cost.times} times a call"]
     if cost.crossings:
-        named = Counter(map(str, cost.crossings))
-        shown = [name if times == 1 else f"{times} x {name}" for name, times in named.items()]
-        words.append(f"through memory: {_some(shown)} ({_bytes(cost.bytes)})")
+        words.append(f"through memory: {tensors(cost)} ({size(cost.bytes)})")
     if cost.lost:
-        words.append(f"no longer one kernel: {_some(cost.lost)}")
+        words.append(f"no longer one kernel: {some(cost.lost)}")
     return "; ".join(words)
+
+
+def tensors(cost: Cost) -> str:
+    """Return the tensors that cross a break, those alike once."""
+    named = Counter(map(str, cost.crossings))
+    return some([name if times == 1 else f"{times} x {name}" for name, times in named.items()])
 
 
 def _job(job: Outcome, *, guards: bool) -> Iterator[str]:
@@ -85,8 +89,8 @@ def _job(job: Outcome, *, guards: bool) -> Iterator[str]:
         for line in str(job.error).splitlines():
             yield from _indented(textwrap.wrap(line, 100))
     else:
-        operators = _counted(job.operators, "operator")
-        yield f"{job.job}: captured, {operators}, {_counted(len(job.guards), 'guard')}"
+        operators = counted(job.operators, "operator")
+        yield f"{job.job}: captured, {operators}, {counted(len(job.guards), 'guard')}"
     for one in job.fixed:
         yield f"  {one.path}.size({one.axis}): {one.name} is only {one.size}" + _by(one.line)
     for relation in job.relations:
@@ -111,19 +115,22 @@ def _under_compile(explanation: Explanation) -> Iterator[str]:
     if explanation.problem:
         yield f"torch.compile stops with {explanation.problem}; lines behind that one are not looked at"
     elif explanation.pieces:
-        yield f"torch.compile makes {_counted(explanation.pieces, 'graph')} of the model"
+        yield f"torch.compile makes {counted(explanation.pieces, 'graph')} of the model"
 
 
-def _some(items: "list[str] | tuple[str, ...]") -> str:
+def some(items: "list[str] | tuple[str, ...]") -> str:
+    """Return the first few, and how many there are behind."""
     more = len(items) - _MOST
     return ", ".join(items[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _bytes(count: int) -> str:
+def size(count: int) -> str:
+    """Return bytes in the unit that fits."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
