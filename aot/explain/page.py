@@ -1,6 +1,6 @@
 """An explanation as one HTML page, which needs nothing but itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...formats.errors import TcbuildError
 from ..source_line import Line
@@ -14,6 +14,7 @@ from .words import STOPS, counted, size, some, tensors
 
 _COLOURS = {True: "bad", False: "good", None: "warn"}
 _MANY = 3  # jobs that are shown opened
+_FEW = 24  # constants that are
 
 
 def text(explanation: Explanation) -> str:
@@ -64,7 +65,8 @@ def _header(explanation: Explanation) -> Markup:
         tag(
             "div",
             words,
-            tag("p", path(str(error))) if error is not None else "",
+            tag("p", prose(error.where)) if error is not None else "",
+            tag("p", f"Found {error.found}") if error is not None else "",
             class_=f"verdict {'bad' if error is not None else 'good'}",
         ),
         tag(
@@ -108,12 +110,19 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, str, str, Markup 
         "What would make torch.compile compile again, or a call miss the artifact, in service.",
         join(map(_hazard, explanation.hazards)) if explanation.hazards else None,
     )
-    constants = _table(("name", "value"), explanation.frozen.items())
+    count = len(explanation.frozen)
+    constants = tag(
+        "details",
+        tag("summary", counted(count, "value")),
+        _table(("name", "value"), explanation.frozen.items()),
+        class_="card",
+        open=count <= _FEW,
+    )
     yield (
         "constants",
         "Constants",
         "Python values that the model's code may read; a model with others is another artifact.",
-        tag("div", constants, class_="card") if explanation.frozen else None,
+        constants if count else None,
     )
 
 
@@ -245,14 +254,13 @@ def _error(error: TcbuildError) -> Markup:
     return _table(("", ""), ((key, str(value)) for key, value in rows.items() if value))
 
 
-def _table(heads: tuple[str, ...], rows: "Iterator[tuple[str, ...]] | object") -> Markup:
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Markup:
     """Return a table of texts."""
     head = tag("thead", tag("tr", (tag("th", one, scope="col") for one in heads)))
-    body = tag(
-        "tbody",
-        (
-            tag("tr", (tag("td", tag("span", path(cell), class_="mono")) for cell in row))
-            for row in rows  # type: ignore[attr-defined]
-        ),
+    lines = (
+        tag("tr", (tag("td", tag("span", path(cell), class_="mono")) for cell in row))
+        for row in rows
     )
-    return tag("div", tag("table", head if any(heads) else "", body), class_="scroll")
+    return tag(
+        "div", tag("table", head if any(heads) else "", tag("tbody", lines)), class_="scroll"
+    )

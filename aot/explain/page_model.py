@@ -45,9 +45,10 @@ def _state(part: Part) -> Markup:
         return tag("span", "✂ cut inside", class_="pill warn")
     if not part.graphs:
         return tag("span", "in no graph", class_="pill")
-    word = "graph" if len(part.graphs) == 1 else "graphs"
+    if len(part.graphs) == 1:
+        return tag("span", f"✓ whole, in graph {part.graphs[0]}", class_="pill good")
     shown = ", ".join(map(str, part.graphs[:6])) + (", …" if len(part.graphs) > 6 else "")
-    return tag("span", f"✓ whole, in {word} {shown}", class_="pill good")
+    return tag("span", f"in graphs {shown}", class_="pill")
 
 
 def _links(lines: tuple[Line | None, ...], places: Places) -> Markup:

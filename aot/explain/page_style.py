@@ -33,7 +33,7 @@ p { margin: .5rem 0; overflow-wrap: anywhere; }
 a { color: var(--link); text-underline-offset: .15em; }
 .eyebrow, .lead, .soft, footer { color: var(--soft); }
 .eyebrow { margin: 0; font-size: .875rem; }
-.lead { margin: 0 0 1rem; max-width: 46rem; }
+.lead { margin: 0 0 1rem; max-width: 46rem; text-wrap: pretty; }
 code, pre, .mono { font-family: var(--mono); font-size: .84em; overflow-wrap: anywhere; }
 :not(pre) > code { background: var(--code); border-radius: 4px; padding: .1em .3em; }
 pre {
@@ -73,7 +73,8 @@ summary:focus-visible, a:focus-visible { outline: 2px solid var(--link); outline
 .tree ul { margin-left: .45rem; padding-left: .85rem; border-left: 1px solid var(--line); }
 .tree li { padding: .12rem 0; }
 .tree .leaf { padding-left: 1.05rem; }
-.tree .soft { font-size: .8125rem; }
+.tree .soft, .tree a { font-size: .8125rem; }
+.tree a { margin-left: .35rem; }
 .tree .pill { font-size: .75rem; padding: .05rem .5rem; }
 .flow { list-style: none; margin: 0; padding: 0; }
 .flow .card { margin: 0; padding: .8rem 1.15rem; }
