@@ -110,19 +110,21 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
     # Both run the model's own code, which may write to its buffers.
     copied = copy.deepcopy(on_device)
     found = breaks.find(copied, _call(spec, first, on_device), first.mode)
+    # A capture that fails has called the model: what it holds is looked at before.
+    constants = frozen.find(module)
+    risks = hazards.find(
+        spec, copy.deepcopy(on_device), first, _call(spec, first, on_device), constants
+    )
     jobs = tuple(captures.of(spec, placement.on(job.target.device), job) for job in plan.jobs)
     findings = sorted(
         _findings(found.breaks, jobs), key=lambda one: (one.stops is not True, one.stops is False)
     )
-    constants = frozen.find(module)
     return Explanation(
         name=spec.name,
         findings=tuple(findings),
         jobs=jobs,
         frozen=constants,
-        hazards=hazards.find(
-            spec, copy.deepcopy(on_device), first, _call(spec, first, on_device), constants
-        ),
+        hazards=risks,
         pieces=len({run.piece for run in found.runs}),
         steps=flow.of(found),
         parts=parts.of(copied, found),

@@ -65,6 +65,7 @@ table { border-collapse: collapse; width: 100%; font-size: .875rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 th { font-weight: 600; color: var(--soft); font-size: .8125rem; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td:first-child { min-width: 5.5rem; }
 tr > :last-child { padding-right: 0; }
 tr:last-child td { border-bottom: 0; }
 summary { cursor: pointer; }

@@ -117,7 +117,7 @@ def _changing(name: str, texts: list[str], line: Line | None, *, again: bool) ->
             words=f"{said}: torch.compile has a guard on it where the code reads it, and compiles again; "
             "the artifact has what it was at the build, and never changes it",
             ways_out=(
-                f"make it a buffer, and write to it in place, as self.{name.rpartition('.')[2]}.add_(1) does",
+                "hold it in a buffer of a fixed size, written in place: a build carries it over",
                 "take it as an argument of forward, and return the new one",
                 "keep it outside the model, where only its caller needs it",
             ),

@@ -48,6 +48,17 @@ class Restless(nn.Module):
         return made if mask is None or not on else made * mask
 
 
+class Stopped(Restless):
+    """Cannot be captured either."""
+
+    def forward(
+        self, x: Tensor, power: int, name: str = "a", *, mask: Tensor | None = None, on: bool = True
+    ) -> Tensor:
+        """Take x, float32 [rows, 4]."""
+        made = super().forward(x, power, name, mask=mask, on=on)
+        return made * 2 if made.sum() > 0 else made
+
+
 class Pair(nn.Module):
     """Adds to each row a bias of its own."""
 
@@ -102,6 +113,15 @@ def test_values_and_state() -> None:
     text = "\n".join(words.lines(found, guards=False))
     assert "power = [2]  # and the others" in text
     assert "calls, by " in text
+
+
+def test_a_capture_that_fails_changes_nothing_of_it() -> None:
+    found = explain(Spec.from_module(Stopped().eval(), (torch.ones(3, 4), 2)))
+    assert found.error is not None
+    hazards = by_place(found)
+    assert "it is 0 before the first call" in hazards["calls"].words
+    assert hazards["table"].kind == "state set by the first call"
+    assert found.frozen["calls"] == "0"
 
 
 def test_declared_values_are_none() -> None:
