@@ -12,7 +12,9 @@ from . import exit_codes, options
 
 @click.command()
 @click.argument("spec", type=options.EXISTING)
-@click.option("--job", metavar="PATTERN", help="The job to look at, by its id; the first if left out.")
+@click.option(
+    "--job", metavar="PATTERN", help="The job to look at, by its id; the first if left out."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

@@ -161,9 +161,8 @@ def _gradients(module: torch.nn.Module, call: Call, outputs: Tensors) -> Tensors
     drawn = tangents(outputs)
     if drawn:
         torch.autograd.backward([outputs[key] for key in drawn], list(drawn.values()))
-    asked = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-    asked |= {name: given for name, given in leaves(call, "") if given.requires_grad}
-    return {f"gradient {name}": grad_of(tensor) for name, tensor in asked.items()}
+    held = [*module.named_parameters(), *leaves(call, "")]
+    return {f"gradient {name}": grad_of(one) for name, one in held if one.requires_grad}
 
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor:

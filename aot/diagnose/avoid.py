@@ -27,13 +27,14 @@ OPTIONS: Final[Mapping[str, tuple[tuple[str, object, str], ...]]] = {
 }
 
 
-def boundaries(rung: str, kind: str, op: str) -> tuple[str, ...]:
+def boundaries(rung: str, kind: str, op: str, makes: str) -> tuple[str, ...]:
     """Return where to draw a line around an operator, by what is wrong with it.
 
     Args:
         rung: the name of the rung that does not hold.
         kind: of the fault.
         op: the operator's name, `namespace.name.overload`.
+        makes: the form of its result, which begins with the dtype.
     """
     qualified = "::".join(op.split(".")[:2])
     if kind == "wrong fake":
@@ -41,7 +42,12 @@ def boundaries(rung: str, kind: str, op: str) -> tuple[str, ...]:
     if kind == "wrong backward":
         return (f"correct the backward of {qualified} (register_autograd)",)
     if kind == "overflows":
-        return (f"compute {op} in float32: x.float() before it, and back behind it",)
+        if makes.startswith("float16"):
+            return (f"compute {op} in float32: x.float() before it, and back behind it",)
+        # The range of bfloat16 is that of float32.
+        return (
+            f"make what {op} takes smaller, and scale its result: float32 has no larger numbers",
+        )
     if rung == "eager":
         return (f"correct {op}: eager itself {kind} there, and no build can do better",)
     if rung in ("export", "dynamo"):

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from ..spec import Spec
 from ..writing import writing
 from . import avoid, search
 from .ladder import BY_NAME, RUNGS
-from .process import CRASHES, HANGS, Hand, Reply
+from .process import CRASHES, HANGS, Hand, Reply, anew
 
 REPRO_SECONDS: Final = 60.0
 
@@ -107,14 +108,13 @@ def diagnose(
     chosen = Plan.of(spec).only([] if job is None else [job]).jobs[0]
     rungs: list[Climbed] = []
     with tempfile.TemporaryDirectory(prefix="tcbuild-") as made:
-        folder = Path(made)
+        folder, cache = Path(made), Path(made) / "inductor"
         for rung in RUNGS:
             watch(rung.name, "...", 0.0, 0)
             place = folder / rung.name.replace(" ", "-")
-            with Hand(path, chosen.id, place, seconds) as hand:
+            with Hand(path, chosen.id, place, cache, seconds) as hand:
                 reply = hand.ask(
-                    {"do": "rung", "rung": rung.name},
-                    lambda spent, peak, name=rung.name: watch(name, "...", spent, peak),
+                    {"do": "rung", "rung": rung.name}, partial(watch, rung.name, "...")
                 )
             shutil.rmtree(place, ignore_errors=True)
             watch(rung.name, reply.kind or "ok", reply.seconds, reply.peak)
@@ -129,9 +129,9 @@ def diagnose(
                 )
             )
             if reply.kind:
-                with Hand(path, chosen.id, folder / "search", seconds) as hand:
+                with Hand(path, chosen.id, folder / "search", cache, seconds) as hand:
                     watch("search", "...", 0.0, 0)
-                    fault = _Looking(hand, rung.name, reply, out).fault()
+                    fault = _Looking(hand, rung.name, reply, out, cache).fault()
                 return Diagnosis(name=spec.name, job=chosen.id, rungs=tuple(rungs), fault=fault)
     return Diagnosis(name=spec.name, job=chosen.id, rungs=tuple(rungs), fault=None)
 
@@ -139,11 +139,12 @@ def diagnose(
 class _Looking:
     """The way from a rung that does not hold to the operators, the repro and what avoids it."""
 
-    def __init__(self, hand: Hand, rung: str, reply: Reply, out: Path) -> None:
+    def __init__(self, hand: Hand, rung: str, reply: Reply, out: Path, cache: Path) -> None:
         self._hand = hand
         self._rung = rung
         self._reply = reply
         self._out = out
+        self._cache = cache
 
     def fault(self) -> Fault:
         told: Mapping[str, Any] = self._hand.ask({"do": "graph"}).record
@@ -192,7 +193,7 @@ class _Looking:
         outputs: Any,
         options: Mapping[str, object] | None = None,
     ) -> Reply:
-        request = {"do": "window", "rung": self._rung, "nodes": list(nodes)}
+        request: dict[str, Any] = {"do": "window", "rung": self._rung, "nodes": list(nodes)}
         request |= {"outputs": None if outputs is None else list(outputs)}
         return self._hand.ask({**request, "options": dict(options or {})})
 
@@ -221,7 +222,7 @@ class _Looking:
                 self._out.mkdir(parents=True, exist_ok=True)
                 path.write_text(made.record["source"], encoding="utf-8")
             written = True
-            if shows(path, self._reply.kind):
+            if shows(path, self._reply.kind, self._cache):
                 return path, True
         return (path if written else None), False
 
@@ -233,31 +234,28 @@ class _Looking:
             for option, value, words in avoid.OPTIONS.get(self._rung, ()):
                 if not self._attempt(culprit.nodes, culprit.outputs, {option: value}).kind:
                     ways.append(words)
-        name = operators[-1].op if operators else "the operator"
-        return (*ways, *avoid.boundaries(self._rung, self._reply.kind, name))
+        if not operators:
+            return tuple(ways)
+        last = operators[-1]
+        form = last.makes[0] if last.makes else ""
+        return (*ways, *avoid.boundaries(self._rung, self._reply.kind, last.op, form))
 
 
-def shows(path: Path, kind: str) -> bool:
+def shows(path: Path, kind: str, cache: Path) -> bool:
     """Run a repro, and return whether it shows the fault: a crash by its signal, others by exit code 1."""
-    with tempfile.TemporaryDirectory(prefix="tcbuild-") as folder:
-        environment = {
-            **own_process.environment(),
-            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-            "TORCHINDUCTOR_CACHE_DIR": folder,
-        }
-        process = subprocess.Popen(
-            [sys.executable, str(path)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            said, _ = process.communicate(timeout=REPRO_SECONDS)
-        except subprocess.TimeoutExpired:
-            own_process.end(process)
-            process.communicate()
-            return False
+    process = subprocess.Popen(
+        [sys.executable, str(path)],
+        env=anew(cache),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=REPRO_SECONDS)
+    except subprocess.TimeoutExpired:
+        own_process.end(process)
+        process.communicate()
+        return False
     if kind == CRASHES:
         return process.returncode < 0
     return process.returncode == 1 and (kind == HANGS or b"FAULT" in said)

@@ -1,17 +1,19 @@
 """The layers between a model and its artifact, each of which adds something to the one before."""
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from .. import sizes
+from .. import operators, sizes
 from ..build import build, calls_of
 from ..job_cache import JobCache
 from ..plan import Plan
+from ..spec import EMBEDDED
 from ..step_graphs import step_graphs
 from ..training import Training
 from ..verify import verify
@@ -82,7 +84,7 @@ def _compiled(options: Callable[[Mapping[str, object]], Mapping[str, Any]]) -> R
             compiled: Any = torch.compile(module, dynamic=False, **options(extra))
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                for tensor, axis in subject_axes(subject, module, args, kwargs):
+                for tensor, axis in _axes(subject, module, args, kwargs):
                     torch._dynamo.maybe_mark_dynamic(tensor, axis)
                 return compiled(*args, **kwargs)
 
@@ -93,7 +95,7 @@ def _compiled(options: Callable[[Mapping[str, object]], Mapping[str, Any]]) -> R
     return run
 
 
-def subject_axes(
+def _axes(
     subject: Subject, module: torch.nn.Module, args: Any, kwargs: Any
 ) -> Iterator[tuple[torch.Tensor, int]]:
     """Yield the axes of a call of a subject's module that vary."""
@@ -176,27 +178,26 @@ def _aotinductor(subject: Subject, folder: Path, extra: Mapping[str, object]) ->
 
 def _artifact(subject: Subject, folder: Path, _: Mapping[str, object]) -> Found:
     path = folder / "model.tcb"
-    build_spec = subject.spec
-    cache = JobCache(jobs=folder / "jobs")
-    build(_bare(build_spec), path, only=[_exactly(subject.job.id)], cache=cache)
-    from .. import operators
-
+    # The very weights of the subject: a model that is made anew may draw others. The check is made here.
+    spec = replace(
+        subject.spec,
+        model=lambda: copy.deepcopy(subject.module),
+        verify=False,
+        embed_graph=False,
+        weights=EMBEDDED,
+    )
+    build(spec, path, only=[_exactly(subject.job.id)], cache=JobCache(jobs=folder / "jobs"))
     rows = verify(
         path,
         module=subject.module,
-        inputs=calls_of(build_spec, Plan.of(build_spec), subject.module),
-        tolerance=build_spec.tolerance,
+        inputs=calls_of(spec, Plan.of(spec), subject.module),
+        tolerance=spec.tolerance,
         imports=operators.files(),
     )
     bad = next((row for row in rows if row.problem), None)
-    return None if bad is None else Difference(f"{bad.output} ({bad.sizes or 'static'})", bad.problem)
-
-
-def _bare(spec: Any) -> Any:
-    """Return the spec without what a build does beyond its variants: the check is made here."""
-    from dataclasses import replace
-
-    return replace(spec, verify=False, embed_graph=False)
+    return (
+        None if bad is None else Difference(f"{bad.output} ({bad.sizes or 'static'})", bad.problem)
+    )
 
 
 def _exactly(id: str) -> str:

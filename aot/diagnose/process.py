@@ -42,9 +42,10 @@ class Reply:
 class Hand:
     """A process, started by the first request, and anew by the first after it was lost."""
 
-    def __init__(self, spec: Path, job: str, folder: Path, seconds: float) -> None:
+    def __init__(self, spec: Path, job: str, folder: Path, cache: Path, seconds: float) -> None:
         self._command = own_process.command("aot.diagnose.worker", str(spec), job)
         self._folder = folder
+        self._cache = cache
         self._seconds = seconds
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,12 +102,7 @@ class Hand:
         self._count += 1
         self._place = self._folder / f"process-{self._count}"
         self._place.mkdir(parents=True)
-        environment = {
-            **own_process.environment(),
-            # A kernel or a graph that was compiled before must not hide what is compiled now.
-            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(self._place / "inductor"),
-        }
+        environment = anew(self._cache)
         with (self._place / "said").open("wb") as said:
             self._process = subprocess.Popen(
                 [*self._command, str(self._place)],
@@ -138,6 +134,21 @@ class Hand:
                     except OSError:  # what was not sent is not wanted any more
                         continue
         self._process = None
+
+
+def anew(cache: Path) -> dict[str, str]:
+    """Return an environment in which no graph or kernel that was compiled earlier hides what is compiled now.
+
+    Args:
+        cache: a folder that begins empty with the diagnosis. Graphs are in no cache at all, since their keys do
+            not know of a lowering that was changed; what is shared by its processes is C++, by its text.
+    """
+    return {
+        **own_process.environment(),
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+    }
 
 
 def _users_line(trace: Path) -> str:

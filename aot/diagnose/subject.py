@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -47,9 +46,7 @@ class Subject:
         module = Placement(make_module(spec)).on(job.target.device)
         call = spec.inputs(spec.example_sizes(job.bucket))
         call = examples.chosen(module.forward, call, job.choices)
-        return cls(
-            spec=spec, job=job, module=module, call=call_on(call, module, job.target.device)
-        )
+        return cls(spec=spec, job=job, module=module, call=call_on(call, module, job.target.device))
 
     @property
     def mode(self) -> CallMode:
@@ -169,7 +166,9 @@ class Graph:
         return source_line.of_node(self.nodes[index])
 
     def run(
-        self, see: Callable[[int, torch.fx.Node, Callable[[Any], Any]], Any], stop: int | None = None
+        self,
+        see: Callable[[int, torch.fx.Node, Callable[[Any], Any]], Any],
+        stop: int | None = None,
     ) -> dict[torch.fx.Node, Any]:
         """Run the operators up to an index.
 
@@ -227,9 +226,8 @@ class Graph:
         for node in self.nodes:
             if node in inside:
                 constant = {n: values[n] for n in node.all_input_nodes if n not in copies}
-                copies[node] = graph.node_copy(
-                    node, lambda n, constant=constant: copies.get(n, constant.get(n))
-                )
+                known = {**constant, **copies}
+                copies[node] = graph.node_copy(node, known.__getitem__)
         returned = self._returned(chosen, inside, outputs)
         graph.output(tuple(copies[self.nodes[i]] for i in returned))
         module = torch.fx.GraphModule(_holder(attributes), graph)
@@ -257,8 +255,6 @@ def evaluate(_: int, node: torch.fx.Node, value: Callable[[Any], Any]) -> Any:
     """Run an operator by its eager kernel."""
     target: Any = node.target
     return target(*value(node.args), **value(node.kwargs))
-
-
 
 
 def _weight(captured: Captured, target: str) -> torch.Tensor:

@@ -199,9 +199,7 @@ def _slope(target: Any, args: Any, kwargs: Any) -> str:
             results = torch.utils._pytree.tree_leaves(again)
             outputs = [r for r in results if isinstance(r, torch.Tensor) and r.is_floating_point()]
             sides.append(
-                sum(
-                    float((o.double() * w).sum()) for o, w in zip(outputs, weights, strict=False)
-                )
+                sum(float((o.double() * w).sum()) for o, w in zip(outputs, weights, strict=False))
             )
         change = (sides[0] - sides[1]) / (2 * _STEP)
         said = float((grads[i] * direction).sum())

@@ -46,7 +46,8 @@ def _fault(fault: Fault, rung: Climbed) -> Iterator[str]:
         yield "  no operator shows it by itself" + (f"; {fault.line}" if fault.line else "")
     if fault.avoid:
         yield "  ways out"
-        yield from (f"  - {way}" for way in fault.avoid)
+        for way in fault.avoid:
+            yield from textwrap.wrap(way, 98, initial_indent="  - ", subsequent_indent="    ")
     if fault.repro is not None:
         how = "shows it" if fault.reproduces else "does not show it: the values are drawn anew"
         yield f"  {fault.repro} {how}"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 RUNG, KIND, OPERATOR = "eager", "hangs", "planted.wait.default"
-TIMEOUT = "12"
+TIMEOUT = "10"
 
 
 @torch.library.custom_op("planted::wait", mutates_args=())
