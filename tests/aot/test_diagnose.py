@@ -31,7 +31,7 @@ FACTS = ("RUNG", "KIND", "OPERATOR", "SAID", "SPEC", "TIMEOUT")
 
 def facts(name: str) -> dict[str, str]:
     """Return what a planted file says of its own fault."""
-    found = {}
+    found: dict[str, str] = {}
     for line in (PLANTED / f"{name}.py").read_text(encoding="utf-8").splitlines():
         keys, equals, values = line.partition(" = ")
         if equals and set(keys.split(", ")) <= set(FACTS):
