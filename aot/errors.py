@@ -91,6 +91,13 @@ class ClusterError(TcbuildError):
     )
 
 
+class FaultError(TcbuildError):
+    """A layer between the model and its artifact is at fault."""
+
+    exit_code = 30
+    problem = "a layer is at fault"
+
+
 def record_of(error: Exception) -> dict[str, str]:
     """Return an error as another process may read it."""
     record = {"class": type(error).__name__, "where": "", "expected": ""}

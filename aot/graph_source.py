@@ -49,7 +49,7 @@ def _functions(
     """Write the graph's function and its subgraphs'; yield the lines that attach the subgraphs."""
     code = graph.graph.python_code("self")
     for symbol, value in code.globals.items():
-        imports[_import(symbol, value, where)] = None
+        imports[line_of(symbol, value, where)] = None
     source = code.src.strip()
     functions.append(source.replace("def forward(", f"def _{name}(", 1))
     for child_name, child in graph.named_children():
@@ -60,7 +60,7 @@ def _functions(
             yield from _functions(child, inner, inner, imports, functions, where)
 
 
-def _import(symbol: str, value: Any, where: str) -> str:
+def line_of(symbol: str, value: Any, where: str) -> str:
     """Return the line that makes a global of the generated code available."""
     if isinstance(value, types.ModuleType):
         return (

@@ -61,6 +61,12 @@ def find(graph: torch.fx.GraphModule) -> dict[str, Provider]:
     return dict(sorted(found.items()))
 
 
+def is_custom(node: torch.fx.Node) -> bool:
+    """Return whether a node calls an operator that does not come with torch."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target.namespace not in _TORCH
+
+
 def files() -> dict[str, str]:
     """Return the file of each module that has registered a custom operator in this process."""
     providers = [_provider(name) for name in OPDEFS]

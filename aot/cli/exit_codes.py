@@ -35,6 +35,7 @@ EXIT_CODES: Final[tuple[tuple[int, str, str], ...]] = (
     (27, "MergeError", "the parts of a build do not fit together"),
     (28, "ClusterError", "a cluster did not build a part"),
     (29, "TuningError", "an earlier tuning is for something else"),
+    (30, "FaultError", "a layer between model and artifact is at fault"),
     (INTERRUPTED, "", "interrupted"),
 )
 

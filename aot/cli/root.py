@@ -17,6 +17,7 @@ COMMANDS: Final = (
     "verify",
     "inspect",
     "diff",
+    "diagnose",
 )
 
 
