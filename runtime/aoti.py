@@ -136,8 +136,12 @@ def _nothing_packed() -> torch.Tensor:
 
 
 def _let_go(*bound: "list[_Held]") -> None:
-    """Free constants' memory once no library uses it: torch keeps the tensors for ever."""
-    with torch._C.DisableTorchFunction():
+    """Free constants' memory once no library uses it: torch keeps the tensors for ever.
+
+    It runs wherever a library dies, also within a trace or a mode of somebody else's, which must not see the
+    operator that setting `data` calls.
+    """
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         for held in bound:
             for tensor, nothing in held:
-                tensor.data = nothing  # calls no operator: any mode may be active here
+                tensor.data = nothing

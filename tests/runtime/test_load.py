@@ -429,6 +429,21 @@ def test_an_artifact_may_go_while_a_mode_is_active(conv_artifact: Path) -> None:
         gc.collect()
 
 
+def test_an_artifact_may_go_while_a_model_is_traced(conv_artifact: Path) -> None:
+    class Dropping(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            held.clear()
+            gc.collect()
+            return x + 1
+
+    held = [runtime.load(conv_artifact)]
+    program = torch.export.export(Dropping(), (torch.ones(4),), strict=False)
+    assert not held
+    assert not program.constants
+    (call,) = (node for node in program.graph.nodes if node.op == "call_function")
+    assert call.target == torch.ops.aten.add.Tensor
+
+
 def test_a_library_may_outlive_the_object_that_loaded_it(fours_artifact: Path) -> None:
     from tcbuild.runtime.aoti import Library
 
