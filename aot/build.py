@@ -17,7 +17,7 @@ from .build_step import build_step
 from .candidate import Candidate
 from .compile_beside import compile_beside
 from .dims import Pad
-from .errors import ModelError, OutputError, TuningError
+from .errors import ModelError, TuningError
 from .job_cache import JobCache
 from .model_digest import model_digest
 from .package import aside, package
@@ -31,7 +31,7 @@ from .tuning import EarlierTuning
 from .verify import Inputs, Row, checks, refuse, verify, verify_once
 from .weight_table import WeightTable
 from .weights_file import Written, beside
-from .writing import writing
+from .writing import need_folder, writing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,8 +83,7 @@ def build(
     """
     began = time.perf_counter()
     path, cache = Path(out), cache or JobCache()
-    if not path.parent.is_dir():
-        raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
+    need_folder(path)
     whole = Plan.of(spec).only(only)
     plan = whole if shard is None else whole.part(*shard)
     described = environment.describe(*dict.fromkeys(job.target for job in plan.jobs))

@@ -16,13 +16,13 @@ from ..formats.manifest import Check, Manifest
 from ..formats.safetensors_header import read_header
 from ..formats.shards import Shard
 from ..formats.variant import GRAPH, Variant
-from .errors import MergeError, OutputError
+from .errors import MergeError
 from .package import Part, aside, package
 from .report import JobReport, Report
 from .tensor_check import TensorCheck
 from .weight_table import WeightTable, place, same
 from .weights_file import beside
-from .writing import writing
+from .writing import need_folder, writing
 
 # What a part and the record of its variant both have, and have alike; the rest is by name or number.
 _NAMED: Final = frozenset(["signature", "files", "constants", "state", "step", "reference"])
@@ -66,8 +66,7 @@ def merge(parts: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) 
     """
     began = time.perf_counter()
     path = Path(out)
-    if not path.parent.is_dir():
-        raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
+    need_folder(path)
     with ExitStack() as opened:
         given = [_open(opened.enter_context(Artifact(part))) for part in parts]
         given = _complete(given)

@@ -83,6 +83,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def form(tensor: torch.Tensor) -> str:
+    """Return dtype and shape: `float32[4, 8]`."""
+    return f"{dtype_name(tensor.dtype)}[{', '.join(str(int(size)) for size in tensor.shape)}]"
+
+
 def tensor_layout(tensor: torch.Tensor) -> str:
     """Return the layout to compile for: the tensor's own where it is dense, else contiguous."""
     return layout_of(tuple(tensor.shape), tensor.stride()) or CONTIGUOUS

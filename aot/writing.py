@@ -31,6 +31,16 @@ def writing(path: object, tip: str | None = None) -> Iterator[None]:
         ) from error
 
 
+def need_folder(path: Path) -> None:
+    """Refuse, before any work is done for it, a path whose folder is not there.
+
+    Raises:
+        OutputError: it is not.
+    """
+    if not path.parent.is_dir():
+        raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
+
+
 def write_whole(text: str, path: str | os.PathLike[str]) -> None:
     """Write a text as UTF-8, by rename.
 

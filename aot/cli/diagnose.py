@@ -47,14 +47,14 @@ def diagnose(
     from ..diagnose.diagnosis import diagnose as climb
     from ..errors import FaultError
     from ..report import json_text
-    from ..writing import writing
+    from ..writing import write_whole, writing
 
     with options.aside(), _watching() as watch:
         found = climb(spec, job=job, out=out, seconds=timeout, watch=watch)
     text = "\n".join(words.lines(found)) + "\n"
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.txt").write_text(text, encoding="utf-8")
+    write_whole(text, out / "report.txt")
     click.echo(json_text(found) if as_json else text, nl=False)
     if found.fault is not None:
         context.exit(exit_codes.exit_code(FaultError(spec, found=found.fault.said, expected="")))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from ..errors import OutputError
 from . import exit_codes, options
 
 
@@ -34,17 +33,17 @@ def explain(
 
     SPEC is a tcbuild.toml. Every line that is no part of a graph, with the reason, what it costs and the ways
     out; for each job the guards that it would carry, and the lines that narrow its sizes; what may make calls
-    miss in service. The model is captured, and nothing is compiled. The exit code is 0 where a build is expected to succeed, else that of
-    the build's error.
+    miss in service. The model is captured, and nothing is compiled. The exit code is 0 where a build is
+    expected to succeed, else that of the build's error.
     """
     from ..explain import page, record, words
     from ..explain.explanation import explain as look
     from ..report import json_text
     from ..spec import Spec
-    from ..writing import write_whole
+    from ..writing import need_folder, write_whole
 
-    if html is not None and not html.parent.is_dir():
-        raise OutputError(html, found=f"no folder {html.parent}", expected="an existing folder")
+    if html is not None:
+        need_folder(html)
 
     with options.aside():
         found = look(Spec.load(spec), only=only)

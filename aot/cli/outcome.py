@@ -9,6 +9,7 @@ import click
 from ...formats.errors import TcbuildError
 from ..errors import OutputError
 from ..report import write_json
+from ..writing import need_folder
 from .exit_codes import exit_code
 
 
@@ -23,8 +24,8 @@ def reported(command: str, path: Path | None) -> Iterator[Callable[[object], Non
             not there.
     """
     made: list[object] = [None]
-    if path is not None and not path.parent.is_dir():
-        raise OutputError(path, found=f"no folder {path.parent}", expected="an existing folder")
+    if path is not None:
+        need_folder(path)
     try:
         yield made.append
     except BaseException as error:

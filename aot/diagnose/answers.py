@@ -13,6 +13,7 @@ from .. import structure
 from ..call_mode import CallMode
 from ..numerics import SUMMED, equal, judge
 from ..spec import Call
+from .kinds import DIFFERS, OVERFLOWS
 
 Tensors = dict[str, torch.Tensor]
 Model = Callable[..., Any]
@@ -22,10 +23,11 @@ _LOW: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 class Difference(NamedTuple):
-    """An answer that is not as it should be: its name, and what is wrong, in words."""
+    """An answer that is not as it should be: its name, what is wrong in words, and which kind it is of."""
 
     what: str
     problem: str
+    kind: str = DIFFERS
 
 
 class Flat(tuple[torch.Tensor, ...]):
@@ -68,7 +70,7 @@ class Expected:
         for key, eager in self.eager.items():
             bad = overflows(eager, self.exact[key])
             if bad and key not in self.random:
-                return Difference(key, bad)
+                return Difference(key, bad, OVERFLOWS)
         return None
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from .kinds import OVERFLOWS, WRONG_BACKWARD, WRONG_FAKE
+
 # For a rung, each option with its value, and what to write.
 OPTIONS: Final[Mapping[str, tuple[tuple[str, object, str], ...]]] = {
     "inductor without fusion": (
@@ -37,11 +39,11 @@ def boundaries(rung: str, kind: str, op: str, makes: str) -> tuple[str, ...]:
         makes: the form of its result, which begins with the dtype.
     """
     qualified = "::".join(op.split(".")[:2])
-    if kind == "wrong fake":
+    if kind == WRONG_FAKE:
         return (f"let the fake of {qualified} (register_fake) say what its kernel makes",)
-    if kind == "wrong backward":
+    if kind == WRONG_BACKWARD:
         return (f"correct the backward of {qualified} (register_autograd)",)
-    if kind == "overflows":
+    if kind == OVERFLOWS:
         if makes.startswith("float16"):
             return (f"compute {op} in float32: x.float() before it, and back behind it",)
         # The range of bfloat16 is that of float32.

@@ -13,10 +13,11 @@ from typing import Any, Final
 from .. import own_process
 from ..plan import Plan
 from ..spec import Spec
-from ..writing import writing
+from ..writing import write_whole, writing
 from . import avoid, search
+from .kinds import CRASHES, HANGS
 from .ladder import BY_NAME, RUNGS
-from .process import CRASHES, HANGS, Hand, Reply, anew
+from .process import Hand, Reply, anew
 
 REPRO_SECONDS: Final = 60.0
 
@@ -50,7 +51,7 @@ class Fault:
 
     Attributes:
         rung: its name.
-        kind: "fails", "crashes", "hangs", "differs", "overflows", "wrong fake" or "wrong backward".
+        kind: one of kinds.py.
         said: the error, in words.
         operators: that show it by themselves, the last one makes what is wrong; none where it shows only
             with the whole model.
@@ -220,7 +221,7 @@ class _Looking:
                 break
             with writing(path):
                 self._out.mkdir(parents=True, exist_ok=True)
-                path.write_text(made.record["source"], encoding="utf-8")
+            write_whole(made.record["source"], path)
             written = True
             if shows(path, self._reply.kind, self._cache):
                 return path, True

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import glob
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,7 +187,7 @@ def _artifact(subject: Subject, folder: Path, _: Mapping[str, object]) -> Found:
         embed_graph=False,
         weights=EMBEDDED,
     )
-    build(spec, path, only=[_exactly(subject.job.id)], cache=JobCache(jobs=folder / "jobs"))
+    build(spec, path, only=[glob.escape(subject.job.id)], cache=JobCache(jobs=folder / "jobs"))
     rows = verify(
         path,
         module=subject.module,
@@ -198,10 +199,6 @@ def _artifact(subject: Subject, folder: Path, _: Mapping[str, object]) -> Found:
     return (
         None if bad is None else Difference(f"{bad.output} ({bad.sizes or 'static'})", bad.problem)
     )
-
-
-def _exactly(id: str) -> str:
-    return id.replace("[", "[[]")
 
 
 def _library(

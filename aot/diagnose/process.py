@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import own_process, source_line
+from .kinds import CRASHES, HANGS
 
-CRASHES, HANGS = "crashes", "hangs"
 _POLL: Final = 0.2  # seconds
 _FRAME: Final = re.compile(r'^\s+File "(.+)", line (\d+) in (\S+)', re.MULTILINE)
 
@@ -25,7 +25,7 @@ class Reply:
     """What came of a request.
 
     Attributes:
-        kind: "" where all is well; else "fails", "differs", "crashes", "hangs" or a kind of walk.py.
+        kind: "" where all is well; else one of kinds.py.
         said: what is wrong, in words.
         seconds: that it took.
         peak: bytes of memory that the process had at most.

@@ -8,6 +8,7 @@ import torch
 
 from .. import graph_source, operators
 from . import walk
+from .kinds import DIFFERS, HANGS, OVERFLOWS, WRONG_BACKWARD, WRONG_FAKE
 from .ladder import BY_NAME
 from .subject import Subject, Window
 
@@ -172,10 +173,10 @@ _MAIN: Final = '\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
 _SECONDS: Final = {True: 6, False: 50}
 
 _CHECKS: Final = {
-    "differs": _COMPARE,
-    walk.OVERFLOW: _OVERFLOW,
-    walk.FAKE: _FAKE,
-    walk.BACKWARD: _BACKWARD,
+    DIFFERS: _COMPARE,
+    OVERFLOWS: _OVERFLOW,
+    WRONG_FAKE: _FAKE,
+    WRONG_BACKWARD: _BACKWARD,
 }
 
 
@@ -200,7 +201,7 @@ def source(
         takes=takes,
         options=options,
         gradients=subject.mode.grad,
-        seconds=_SECONDS[kind == "hangs"],
+        seconds=_SECONDS[kind == HANGS],
     )
     files = _files(window, subject, modules=modules)
     if files:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -264,14 +264,11 @@ def _weight(captured: Captured, target: str) -> torch.Tensor:
     return made
 
 
-_KEPT: Final = (torch.nn.Parameter, torch.nn.Module)
-
-
 def _holder(attributes: dict[str, Any]) -> torch.nn.Module:
     """Return a module that has the attributes: weights as parameters, other tensors as buffers."""
     holder = torch.nn.Module()
     for name, value in attributes.items():
-        if isinstance(value, torch.Tensor) and not isinstance(value, _KEPT):
+        if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
             holder.register_buffer(name, value)
         else:
             setattr(holder, name, value)

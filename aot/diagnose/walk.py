@@ -12,6 +12,7 @@ import torch
 
 from .. import operators, structure
 from .answers import Wide, copy_of, double, grad_of, overflows
+from .kinds import OVERFLOWS, WRONG_BACKWARD, WRONG_FAKE
 from .subject import Graph, evaluate
 
 Value = Callable[[Any], Any]
@@ -28,9 +29,6 @@ class Stop:
     index: int
     problem: str
     kind: str
-
-
-OVERFLOW, FAKE, BACKWARD = "overflows", "wrong fake", "wrong backward"
 
 
 def overflow(graph: Graph, at: Path) -> Stop | None:
@@ -53,7 +51,7 @@ def overflow(graph: Graph, at: Path) -> Stop | None:
         if not found and isinstance(made, torch.Tensor) and isinstance(wide[node], torch.Tensor):
             problem = overflows(made, wide[node])
             if problem:
-                found.append(Stop(index=i, problem=problem, kind=OVERFLOW))
+                found.append(Stop(index=i, problem=problem, kind=OVERFLOWS))
         return made
 
     graph.run(see)
@@ -71,7 +69,7 @@ def fakes(graph: Graph, at: Path) -> Stop | None:
             strides = operators.is_custom(node)
             problem = "; ".join(_unlike(made, node.meta.get("val"), strides=strides))
             if problem:
-                found.append(Stop(index=i, problem=problem, kind=FAKE))
+                found.append(Stop(index=i, problem=problem, kind=WRONG_FAKE))
                 return made
         return made
 
@@ -97,7 +95,7 @@ def backwards(graph: Graph, at: Path) -> Stop | None:
             args, kwargs = value(node.args), value(node.kwargs)
             problem = _slope(node.target, args, kwargs)
             if problem:
-                found.append(Stop(index=i, problem=problem, kind=BACKWARD))
+                found.append(Stop(index=i, problem=problem, kind=WRONG_BACKWARD))
         return evaluate(i, node, value)
 
     graph.run(see)
@@ -131,10 +129,7 @@ def _double(value: Any) -> Any:
 
 def form(tensor: torch.Tensor) -> str:
     """Return dtype, shape and strides: `float32[4, 8] strides (8, 1)`."""
-    return (
-        f"{structure.dtype_name(tensor.dtype)}{[int(size) for size in tensor.shape]} "
-        f"strides {tuple(int(step) for step in tensor.stride())}"
-    )
+    return f"{structure.form(tensor)} strides {tuple(int(step) for step in tensor.stride())}"
 
 
 def _unlike(made: Any, told: Any, *, strides: bool) -> Iterator[str]:

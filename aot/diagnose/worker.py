@@ -19,11 +19,12 @@ from ..plan import Plan
 from ..spec import Spec
 from . import repro, walk
 from .answers import Difference
+from .kinds import FAILS, OVERFLOWS, WRONG_BACKWARD, WRONG_FAKE
 from .ladder import BY_NAME
 from .subject import Graph, Subject
 from .walk import Stop
 
-WALKS = {walk.OVERFLOW: walk.overflow, walk.FAKE: walk.fakes, walk.BACKWARD: walk.backwards}
+WALKS = {OVERFLOWS: walk.overflow, WRONG_FAKE: walk.fakes, WRONG_BACKWARD: walk.backwards}
 
 
 class Worker:
@@ -77,9 +78,7 @@ class Worker:
             return {"kind": ""}
         if isinstance(found, Stop):
             return {"kind": found.kind, "said": found.problem, "node": found.index}
-        lost = "where float64 has up to" in found.problem
-        kind = walk.OVERFLOW if lost else "differs"
-        return {"kind": kind, "said": f"{found.what}: {found.problem}", "what": found.what}
+        return {"kind": found.kind, "said": f"{found.what}: {found.problem}", "what": found.what}
 
 
 def _node(graph: Graph, index: int) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _failed(error: Exception) -> dict[str, Any]:
     line = line_of(cause) or source_line.of_error(cause)
     text = [part.strip() for part in str(error).splitlines() if part.strip()]
     said = f"{type(error).__name__}: {' '.join(text[:3])[:600]}"
-    return {"kind": "fails", "said": said, "line": str(line) if line else ""}
+    return {"kind": FAILS, "said": said, "line": str(line) if line else ""}
 
 
 def main(argv: list[str]) -> int:

@@ -16,7 +16,7 @@ from ..call_mode import CallMode
 from ..capture import quiet
 from ..source_line import Line
 from ..spec import Call
-from ..structure import dtype_name
+from ..structure import form
 from .hazard import Hazard
 
 _TORCHS_OWN: Final = frozenset(vars(torch.nn.Module()))
@@ -88,7 +88,7 @@ def _state(module: torch.nn.Module) -> dict[str, _Held]:
 
 def _held(value: Any, where: tuple[object, str], *, identity: bool, shared: bool = False) -> _Held:
     if isinstance(value, torch.Tensor):
-        text = f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
+        text = form(value)
         return _Held(text=text, mark=(text, id(value) if identity else 0), where=where)
     plain = describe_value(value)
     if plain is not None:
