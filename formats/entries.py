@@ -1,0 +1,29 @@
+"""The entry points of a model that has several: its methods."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from .errors import ManifestError
+from .strict_json import show
+from .text import is_identifier
+from .variant import Variant
+
+FEATURE: Final = "methods"
+
+
+def check(variants: Sequence[Variant], requires: Sequence[str], where: str) -> None:
+    """Refuse entry points that are no names of methods, or of which a reader is not told.
+
+    Raises:
+        ManifestError: which one.
+    """
+    names = {variant.entry for variant in variants}
+    if names <= {""}:
+        return
+    for name in sorted(names):
+        if not is_identifier(name) or name.startswith("_"):
+            expected = "the name of a public method for each variant, or for none"
+            raise ManifestError(where, found=f"the entry {show(name)}", expected=expected)
+    if FEATURE not in requires:
+        expected = f"{FEATURE!r} among requires"
+        raise ManifestError(where, found=show(list(requires)), expected=expected)
