@@ -7,7 +7,7 @@ import torch
 
 from ..formats.signature import Node, Signature, TensorLeaf
 from ..formats.tree import arguments
-from . import structure
+from . import method, structure
 from .spec import Call
 
 
@@ -17,13 +17,22 @@ class Placement:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
         self._copies: dict[str, torch.nn.Module] = {}
+        self._views: dict[tuple[str, str], torch.nn.Module] = {}
 
-    def on(self, device: str) -> torch.nn.Module:
+    def on(self, device: str, entry: str = "") -> torch.nn.Module:
         """Return the module with its parameters and buffers on a device; itself where they are.
 
         Args:
             device: "cpu" or "cuda": the current GPU.
+            entry: the method that is to be its `forward`.
+
+        Raises:
+            ModelError: it has no such method.
         """
+        if entry:
+            if (device, entry) not in self._views:
+                self._views[device, entry] = method.view(self.on(device), entry)
+            return self._views[device, entry]
         if device not in self._copies:
             tensors = itertools.chain(self._module.parameters(), self._module.buffers())
             there = all(tensor.device.type == device for tensor in tensors)

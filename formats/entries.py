@@ -10,6 +10,20 @@ from .variant import Variant
 
 FEATURE: Final = "methods"
 
+# What a loaded model itself is asked for; a method of that name could not be called.
+RESERVED: Final = frozenset(
+    {"device", "explain", "load_weights", "manifest", "methods", "state", "stats", "warmup"}
+)
+
+
+def problem(name: str) -> str:
+    """Return what is expected in place of a method's name; empty where the name is good."""
+    if not is_identifier(name) or name.startswith("_"):
+        return "the name of a public method"
+    if name in RESERVED:
+        return f"another name: a loaded model has {name} itself"
+    return ""
+
 
 def check(variants: Sequence[Variant], requires: Sequence[str], where: str) -> None:
     """Refuse entry points that are no names of methods, or of which a reader is not told.
@@ -21,8 +35,8 @@ def check(variants: Sequence[Variant], requires: Sequence[str], where: str) -> N
     if names <= {""}:
         return
     for name in sorted(names):
-        if not is_identifier(name) or name.startswith("_"):
-            expected = "the name of a public method for each variant, or for none"
+        expected = problem(name)
+        if expected:
             raise ManifestError(where, found=f"the entry {show(name)}", expected=expected)
     if FEATURE not in requires:
         expected = f"{FEATURE!r} among requires"

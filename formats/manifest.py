@@ -111,7 +111,7 @@ class Manifest:
     @property
     def entries(self) -> tuple[str, ...]:
         """The entry points that there are variants for: names of methods; "" for the only one."""
-        return tuple(dict.fromkeys(variant.entry for variant in self.variants))
+        return tuple(dict.fromkeys(variant.entry for variant in self.variants)) or ("",)
 
     def of(self, entry: str) -> "Manifest":
         """Return the manifest with the variants of one entry point only; itself where it has no other."""

@@ -96,13 +96,23 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
     plan = Plan.of(spec).only(only)
     module = make_module(spec)
     placement = Placement(module)
-    first = plan.jobs[0]
-    on_device = placement.on(first.target.device)
-    # Both run the model's own code, which may write to its buffers.
-    found, pieces, problem = breaks.find(
-        copy.deepcopy(on_device), _call(spec, first, on_device), first.mode
+    firsts = {job.entry: job for job in reversed(plan.jobs)}
+    found: list[Break] = []
+    pieces, problems = 0, []
+    for entry in spec.entries:
+        if entry in firsts:
+            seen = placement.on(firsts[entry].target.device, entry)
+            call = _call(spec.of(entry), firsts[entry], seen)
+            # Both run the model's own code, which may write to its buffers.
+            ones, made, problem = breaks.find(copy.deepcopy(seen), call, firsts[entry].mode)
+            known = {_place(one.line) for one in found if one.line}
+            found += [one for one in ones if _place(one.line) not in known]
+            pieces += len(made)
+            problems += [f"{entry}: {problem}" if entry else problem] if problem else []
+    jobs = tuple(
+        captures.of(spec.of(job.entry), placement.on(job.target.device, job.entry), job)
+        for job in plan.jobs
     )
-    jobs = tuple(captures.of(spec, placement.on(job.target.device), job) for job in plan.jobs)
     findings = sorted(
         _findings(found, jobs), key=lambda one: (one.stops is not True, one.stops is False)
     )
@@ -110,9 +120,9 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
         name=spec.name,
         findings=tuple(findings),
         jobs=jobs,
-        frozen=frozen.find(module),
-        pieces=len(pieces),
-        problem=problem,
+        frozen=frozen.find(module, spec.entries),
+        pieces=pieces,
+        problem="; ".join(problems),
     )
 
 
