@@ -95,10 +95,11 @@ def build(
     built = _build_jobs(spec, plan, placement, weights, cache, progress, minutes * 60, earlier)
     parts, notes = [job.part for job in built], []
     watch = Watch(progress, spec.name, 1, 1)
-    if spec.embed_graph and (shard is None or shard[0] == 1):
+    if spec.embed_graph:
         with watch.stage("embed"):
-            for device in dict.fromkeys(job.target.device for job in whole.jobs):
-                graph, note = embedded.embed(spec, placement.on(device), weights, device)
+            for device, entry in _embedded(plan, whole):
+                seen = placement.on(device, entry)
+                graph, note = embedded.embed(spec.of(entry), seen, weights, device, entry)
                 parts.extend(graph)
                 notes.extend(note)
     weights.tie(placement.on(plan.jobs[0].target.device))
@@ -110,7 +111,7 @@ def build(
         source=spec.source,
         producer=producer(),
         environment=described,
-        frozen=frozen.find(module),
+        frozen=frozen.find(module, spec.entries),
     )
     rows: tuple[Row, ...] = ()
     record = None
@@ -154,6 +155,15 @@ def build(
         verification=rows,
         notes=tuple(notes),
     )
+
+
+def _embedded(plan: Plan, whole: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the devices and methods to embed graphs for; of several parts, the one with its first job does."""
+    for device in dict.fromkeys(job.target.device for job in whole.jobs):
+        for entry in dict.fromkeys(job.entry for job in whole.jobs):
+            of = [j.id for j in whole.jobs if (j.target.device, j.entry) == (device, entry)]
+            if of and of[0] in {job.id for job in plan.jobs}:
+                yield device, entry
 
 
 def make_module(spec: Spec) -> torch.nn.Module:
@@ -203,7 +213,9 @@ def calls_of(spec: Spec, plan: Plan, module: torch.nn.Module) -> Inputs:
     jobs = {job.id: job for job in plan.jobs}
 
     def make(variant: str, dims: Mapping[str, int]) -> Call:
-        return examples.chosen(module.forward, spec.inputs(dims), jobs[variant].choices)
+        job = jobs[variant]
+        called = getattr(module, job.entry or "forward")
+        return examples.chosen(called, spec.of(job.entry).inputs(dims), job.choices)
 
     return make
 
@@ -238,16 +250,18 @@ def _build_jobs(
 
     def prepared() -> Iterator[Prepared]:
         for job in inference:
-            yield prepare(spec, placement.on(job.target.device), job, watches[job.id])
+            module = placement.on(job.target.device, job.entry)
+            yield prepare(spec.of(job.entry), module, job, watches[job.id])
 
     if spec.mode != MAX_AUTOTUNE and inference:
         beside = compile_beside(spec, prepared(), inference, weights, cache)
         built |= {one.part.id: one for one in beside}
     for i, one in enumerate(prepared() if spec.mode == MAX_AUTOTUNE else ()):
-        module = placement.on(one.job.target.device)
-        inputs = calls_of(spec, plan, module)
+        entry, device = one.job.entry, one.job.target.device
+        inputs = calls_of(spec, plan, placement.on(device))
+        asked, module = spec.of(entry), placement.on(device, entry)
         seconds = left / (len(inference) - i)
-        built[one.job.id] = search(spec, module, one, inputs, weights, cache, seconds, earlier)
+        built[one.job.id] = search(asked, module, one, inputs, weights, cache, seconds, earlier)
         left -= one.watch.seconds.get("tune", 0.0)
     for job in plan.jobs:
         if job.mode.step:
@@ -270,7 +284,7 @@ def _verify(
 ) -> tuple[Row, ...]:
     tune = {name: dim.example() for name, dim in spec.dims.items()}
     padded = {
-        name: sorted({job.bucket.fixed()[name] for job in whole.jobs})
+        name: sorted({job.bucket.fixed()[name] for job in whole.jobs if name in job.bucket.dims})
         for name, dim in spec.dims.items()
         if isinstance(dim, Pad)
     }
@@ -293,8 +307,13 @@ def _verify(
     with watch.stage("verify") as said:
         made = (
             (
+                job.entry,
                 job.mode,
-                call_on(calls(job.id, spec.example_sizes(job.bucket)), module, job.target.device),
+                call_on(
+                    calls(job.id, spec.example_sizes(job.bucket)),
+                    placement.on(job.target.device, job.entry),
+                    job.target.device,
+                ),
             )
             for job in plan.jobs
             if job.target.device == plan.jobs[0].target.device
@@ -303,21 +322,14 @@ def _verify(
         rows, known = verify_once(new, cache.path, rule, check)
         said.append("cached" if known else f"{len(rows)} outputs")
         jobs = {job.id: job for job in plan.jobs}
-        refuse(
-            rows,
-            path,
-            lambda row: (
-                ""
-                if jobs[row.variant].mode.step
-                else culprit.find(
-                    spec,
-                    placement.on(jobs[row.variant].target.device),
-                    jobs[row.variant],
-                    candidates[row.variant],
-                    row,
-                    calls,
-                    cache,
-                )
-            ),
-        )
+
+        def explain(row: Row) -> str:
+            job = jobs[row.variant]
+            if job.mode.step:
+                return ""
+            seen = placement.on(job.target.device, job.entry)
+            candidate = candidates[job.id]
+            return culprit.find(spec.of(job.entry), seen, job, candidate, row, calls, cache)
+
+        refuse(rows, path, explain)
     return rows

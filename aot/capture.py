@@ -161,7 +161,8 @@ def read_call(
     try:
         parameters = structure.parameters(module.forward, call, leaf)
     except TypeError as error:
-        expected = f"arguments of {type(module).__name__}.forward"
+        method = getattr(module.forward, "__name__", "forward")
+        expected = f"arguments of {type(module).__name__}.{method}"
         raise ModelError(f"{where}: example call", found=error, expected=expected) from None
     signature = Signature(parameters=parameters)
     paths = {path for path, _ in signature.tensors()}

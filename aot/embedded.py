@@ -5,6 +5,7 @@ guards of its own: where it would not be right, the call is a miss without an an
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -24,7 +25,7 @@ ID = "embedded"
 
 
 def embed(
-    spec: Spec, module: torch.nn.Module, weights: WeightTable, device: str
+    spec: Spec, module: torch.nn.Module, weights: WeightTable, device: str, entry: str = ""
 ) -> tuple[list[Part], list[str]]:
     """Return an embedded graph for each choice of values, and a note for each that there is not.
 
@@ -33,14 +34,17 @@ def embed(
         module: the model, on the device.
         weights: gets the graphs' weights.
         device: the kind of device that the graphs are to run on.
+        entry: the method that `forward` is of the module.
     """
     parts: list[Part] = []
     notes: list[str] = []
     for choices in choices_of(spec):
         try:
-            parts.append(_widest(spec, module, weights, choices, device))
+            part = _widest(spec, module, weights, choices, device)
+            method = f"{entry}:" if entry else ""
+            parts.append(replace(part, id=f"{method}{part.id}", entry=entry))
         except CaptureError as error:
-            note = "no embedded graph: a call that no variant accepts needs a fallback module"
+            note = f"no embedded graph{f' for {entry}' if entry else ''}: a call that no variant accepts needs a fallback module"
             notes.append(f"{note} ({error})")
     return parts, notes
 

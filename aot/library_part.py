@@ -58,6 +58,7 @@ def library_part(
     constants |= {slot: constants[one.slot] for slot, one in packed.items()}
     return Part(
         id=job.id,
+        entry=job.entry,
         form=LIBRARY,
         signature=captured.signature,
         bucket=job.bucket,

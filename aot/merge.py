@@ -254,8 +254,15 @@ def _unified(given: Sequence[_Given]) -> list[_Given]:
 def _parts(given: Sequence[_Given], weights: WeightTable) -> list[Part]:
     """Return the variants of all parts in the order of the plan, and what is embedded."""
     where = {v.id: (one, v) for one in given for v in one.manifest.variants if v.form != GRAPH}
-    found = [_part(*where[id], weights) for id in given[0].shard.jobs]
-    graphs = [(one, v) for one in given for v in one.manifest.variants if v.form == GRAPH]
+    jobs = [where[id] for id in given[0].shard.jobs]
+    found = [_part(one, variant, weights) for one, variant in jobs]
+    # As a build has them: by device, and by method, in the order of their first jobs.
+    devices = [variant.device for _, variant in jobs]
+    entries = [variant.entry for _, variant in jobs]
+    graphs = sorted(
+        ((one, v) for one in given for v in one.manifest.variants if v.form == GRAPH),
+        key=lambda found: (devices.index(found[1].device), entries.index(found[1].entry)),
+    )
     return [*found, *(_part(one, variant, weights) for one, variant in graphs)]
 
 

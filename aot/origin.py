@@ -12,12 +12,13 @@ import torch
 import xxhash
 
 from . import structure
+from .method import Method
 from .source_line import is_users
 from .spec import Spec
 from .weight_table import tensor_bytes
 
-# Attributes of a Spec that are code: their files count, and what they make.
-_CODE: Final = ("model", "inputs")
+# Attributes of a Spec that are code: their files count, and what they make. Methods are said one by one.
+_CODE: Final = ("model", "inputs", "methods")
 _DEPTH: Final = 4  # of functions within functions, which wrappers hold
 
 
@@ -28,7 +29,9 @@ def digests(spec: Spec, module: torch.nn.Module) -> dict[str, str]:
         spec: all that it says but for the code of the model.
         module: what it makes.
     """
-    said = {f.name: repr(getattr(spec, f.name)) for f in fields(spec) if f.name not in _CODE}
+    said = _said(spec)
+    for entry, method in spec.methods.items():
+        said |= {f"methods.{entry}.{name}": text for name, text in _said(method).items()}
     found = {"spec": _sha256(repr(sorted(said.items())).encode()), "weights": _weights(module)}
     sources: dict[str, set[str]] = {}
     for file in sorted(_files(spec, module)):
@@ -41,13 +44,19 @@ def digests(spec: Spec, module: torch.nn.Module) -> dict[str, str]:
     return found
 
 
+def _said(asked: Spec | Method) -> dict[str, str]:
+    return {f.name: repr(getattr(asked, f.name)) for f in fields(asked) if f.name not in _CODE}
+
+
 def _files(spec: Spec, module: torch.nn.Module) -> set[str]:
     """Return the files that the classes of the model and the functions of the spec stand in."""
     files: set[str] = set()
     for part in module.modules():
         for kind in type(part).__mro__:
             files.update(code.co_filename for code in _codes(vars(kind).get("forward"), 0))
-    for function in (spec.model, spec.inputs):
+    inputs = (method.inputs for method in spec.methods.values())
+    methods = (getattr(type(module), name, None) for name in spec.methods)
+    for function in (spec.model, spec.inputs, *inputs, *methods):
         files.update(code.co_filename for code in _codes(function, 0))
     return files
 

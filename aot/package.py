@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..formats import entries, shards
 from ..formats import external as externals
 from ..formats import packing as packings
-from ..formats import shards
 from ..formats.bucket import Bucket
 from ..formats.container import Content, write
 from ..formats.extension import Extension
@@ -38,7 +38,7 @@ class Part:
     """One variant with its bytes.
 
     Attributes:
-        id, form, bucket, guards, outputs, target, device, cuda_graph, options, trials: as in Variant.
+        id, entry, form, bucket, guards, outputs, target, device, cuda_graph, options, trials: as in Variant.
         signature: what it takes.
         files: the bytes of its files by name.
         constants: its slots, with the names of the weights in the table.
@@ -47,6 +47,7 @@ class Part:
     """
 
     id: str
+    entry: str = ""
     form: str
     signature: Signature
     bucket: Bucket
@@ -117,6 +118,7 @@ def package(
         tensor_check=extension,
         requires=(
             *([] if external is None else [externals.FEATURE]),
+            *([entries.FEATURE] if any(part.entry for part in parts) else []),
             *([packings.FEATURE] if any(part.packed for part in parts) else []),
             *([] if shard is None else [shards.FEATURE]),
         ),
@@ -185,6 +187,7 @@ def _variant(part: Part, signature: int, contents: dict[str, Content]) -> Varian
         reference = _add("graph.py", part.reference.encode(), contents)
     return Variant(
         id=part.id,
+        entry=part.entry,
         form=part.form,
         signature=signature,
         bucket=part.bucket,

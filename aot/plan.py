@@ -22,6 +22,13 @@ def calls(bucket: Bucket, choices: Mapping[str, object], mode: CallMode = EVAL) 
     return ",".join(filter(None, [str(bucket), *chosen, str(mode)])) or "static"
 
 
+def buckets_of(spec: Spec) -> list[Bucket]:
+    """Return every combination of the pieces of the dimensions, those with fewer ranges first."""
+    pieces = [[(name, size) for size in dim.pieces()] for name, dim in spec.dims.items()]
+    buckets = [Bucket(dims=dict(choice)) for choice in itertools.product(*pieces)]
+    return sorted(buckets, key=lambda bucket: len(bucket.ranges()))
+
+
 def choices_of(spec: Spec) -> tuple[dict[str, object], ...]:
     """Return every combination of the listed values, and of optional parameters there and left out."""
     listed = [[(name, value) for value in values] for name, values in spec.values.items()]
@@ -48,6 +55,7 @@ class Job:
     """One bucket for one target: what becomes one variant.
 
     Attributes:
+        entry: the method of the model that it is for; "" for the model's own call.
         choices: the Python value that each listed parameter has, and None for an optional one that is
             left out.
         mode: of the calls.
@@ -57,11 +65,13 @@ class Job:
     target: Target
     choices: Mapping[str, object] = field(default_factory=dict)
     mode: CallMode = EVAL
+    entry: str = ""
 
     @property
     def id(self) -> str:
-        """The identifier of the job and of its variant: `batch=8,seq=2..512@cpu-x86-64-v4`."""
-        return f"{calls(self.bucket, self.choices, self.mode)}@{self.target}"
+        """The identifier of the job and of its variant: `prefill:batch=8,seq=2..512@cpu-x86-64-v4`."""
+        method = f"{self.entry}:" if self.entry else ""
+        return f"{method}{calls(self.bucket, self.choices, self.mode)}@{self.target}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +83,16 @@ class Plan:
 
     @classmethod
     def of(cls, spec: Spec) -> "Plan":
-        """Expand the dimension policies of a spec."""
-        pieces = [[(name, size) for size in dim.pieces()] for name, dim in spec.dims.items()]
-        buckets = [Bucket(dims=dict(choice)) for choice in itertools.product(*pieces)]
-        buckets.sort(key=lambda bucket: len(bucket.ranges()))
-        choices = choices_of(spec)
+        """Expand the dimension policies of a spec, for each of its methods."""
         return cls(
             name=spec.name,
             jobs=tuple(
-                Job(bucket=bucket, target=targets.resolve(target), choices=choice, mode=mode)
-                for target in spec.targets
+                Job(entry=entry, bucket=bucket, target=target, choices=choice, mode=mode)
+                for target in map(targets.resolve, spec.targets)
+                for entry in spec.entries
                 for mode in modes_of(spec)
-                for choice in choices
-                for bucket in buckets
+                for choice in choices_of(spec.of(entry))
+                for bucket in buckets_of(spec.of(entry))
             ),
         )
 

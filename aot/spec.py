@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..formats.bucket import Bucket
@@ -14,6 +14,7 @@ from ..formats.precision import BF16, IEEE, PRECISIONS
 from ..formats.text import is_dim
 from .dims import Dim, Pad
 from .errors import SpecError
+from .method import Method, check_name
 from .training import Training
 from .tune import Tune
 
@@ -29,6 +30,11 @@ EMBEDDED, EXTERNAL = "embedded", "external"
 VALUE_TYPES = (type(None), bool, int, float, str)
 
 
+def no_inputs(_: Mapping[str, int]) -> Call:
+    """Stand for the example calls of a model whose methods have their own."""
+    raise SpecError("model.inputs", found="none", expected="a function that makes an example call")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """A model, the calls it must answer, and how to compile it.
@@ -37,6 +43,8 @@ class Spec:
         name: of the model; part of log lines.
         model: makes the module, in eval mode; called once a build.
         inputs: makes an example call `(args, kwargs)` for sizes by dimension name.
+        methods: of the model, in place of its `forward`: each has inputs, shapes, values and optional
+            parameters of its own, and the model then none; the dimensions are common to all.
         dims: the policy of each dimension that varies.
         shapes: for each tensor input, by path (`ids`, `inputs['feats'][0]`), the dimension of each
             axis; None for an axis that is as in the example. Axes left out at the end are, too.
@@ -74,7 +82,8 @@ class Spec:
 
     name: str
     model: Callable[[], torch.nn.Module]
-    inputs: Callable[[Mapping[str, int]], Call]
+    inputs: Callable[[Mapping[str, int]], Call] = no_inputs
+    methods: Mapping[str, Method] = field(default_factory=dict)
     dims: Mapping[str, Dim] = field(default_factory=dict)
     shapes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
@@ -99,18 +108,16 @@ class Spec:
             if not is_dim(name):
                 raise SpecError(f"dims.{name}", found=name, expected="a name like batch or seq_len")
             dim.check(f"dims.{name}")
-        used = {name for axes in self.shapes.values() for name in axes if name is not None}
-        for name in sorted(used - self.dims.keys()):
-            expected = f"one of {', '.join(self.dims) or 'no dims at all'}"
-            raise SpecError("shapes", found=f"the dim {name!r}", expected=expected)
+        if self.methods:
+            self._check_methods()
+        elif self.inputs is no_inputs:
+            raise SpecError("model.inputs", found="none", expected="inputs, or methods")
+        used = set()
+        every: Mapping[str, Spec | Method] = self.methods or {"": self}
+        for entry, asked in every.items():
+            used |= self._check_calls(f"methods.{entry}." if entry else "", asked)
         for name in sorted(self.dims.keys() - used):
             raise SpecError(f"dims.{name}", found="used by no input", expected="a use in [shapes]")
-        for name, values in self.values.items():
-            if not values or any(type(value) not in VALUE_TYPES for value in values):
-                expected = "a list of None, bool, int, float or str"
-                raise SpecError(f"values.{name}", found=repr(values), expected=expected)
-        for name in self.values.keys() & set(self.optional):
-            raise SpecError(f"values.{name}", found="optional, too", expected="one of the two")
         if self.mode not in MODES:
             raise SpecError("build.mode", found=self.mode, expected=f"one of {', '.join(MODES)}")
         if self.weights not in (EMBEDDED, EXTERNAL):
@@ -132,10 +139,6 @@ class Spec:
             if not (target in ("cpu", "cuda") or re.fullmatch(r"cuda-sm_[0-9]+", str(target))):
                 expected = "cpu, cuda or cuda-sm_XX"
                 raise SpecError("build.targets", found=target, expected=expected)
-        for name in self.optional:
-            if not isinstance(name, str):
-                found = repr(name)
-                raise SpecError("model.optional", found=found, expected="names of parameters")
         _check_modes("model.training", self.training, (False, True))
         _check_modes("model.grad", self.grad, (OFF, ON))
         if not 0 <= self.tolerance < math.inf:
@@ -185,6 +188,45 @@ class Spec:
 
         return from_module(model, args, kwargs, dynamic_shapes, buckets, name, options)
 
+    def _check_methods(self) -> None:
+        """Refuse what a spec with methods says of the model as a whole."""
+        for name in self.methods:
+            check_name(name)
+        own = {
+            "model.inputs": self.inputs is not no_inputs,
+            "shapes": self.shapes,
+            "values": self.values,
+            "model.optional": self.optional,
+        }
+        for where, given in own.items():
+            if given:
+                key = where.rpartition(".")[2]
+                expected = f"methods.NAME.{key} instead, for methods have their own"
+                tip = "the call of the model itself is [methods.forward]"
+                raise SpecError(where, found=f"{key}, and methods", expected=expected, tip=tip)
+        if self.trains() or ON in self.grad:
+            expected = "calls in eval mode that record no gradients"
+            raise SpecError("methods", found="training or gradients, too", expected=expected)
+
+    def _check_calls(self, where: str, asked: Spec | Method) -> set[str]:
+        """Check what is said of the calls of the model or of one method; return the dims in use."""
+        used = {name for axes in asked.shapes.values() for name in axes if name is not None}
+        for name in sorted(used - self.dims.keys()):
+            expected = f"one of {', '.join(self.dims) or 'no dims at all'}"
+            raise SpecError(f"{where}shapes", found=f"the dim {name!r}", expected=expected)
+        for name, values in asked.values.items():
+            if not values or any(type(value) not in VALUE_TYPES for value in values):
+                expected = "a list of None, bool, int, float or str"
+                raise SpecError(f"{where}values.{name}", found=repr(values), expected=expected)
+        for name in asked.optional:
+            if not isinstance(name, str):
+                place, found = f"{where or 'model.'}optional", repr(name)
+                raise SpecError(place, found=found, expected="names of parameters")
+        for name in asked.values.keys() & set(asked.optional):
+            place = f"{where}values.{name}"
+            raise SpecError(place, found="optional, too", expected="one of the two")
+        return used
+
     def _check_rounding(self) -> None:
         """Refuse it for what it would change nothing of."""
         where, found = "build.fp32_precision", BF16
@@ -197,6 +239,27 @@ class Spec:
             )
         if self.trains():
             raise SpecError(where, found=f"{found}, and training", expected=f"{IEEE} with training")
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of the methods; "" alone for a model that is called itself."""
+        return tuple(self.methods) or ("",)
+
+    def of(self, entry: str) -> Spec:
+        """Return the spec of one method, as if the model had no other; itself for ""."""
+        if not entry:
+            return self
+        method = self.methods[entry]
+        used = {name for axes in method.shapes.values() for name in axes}
+        return replace(
+            self,
+            methods={},
+            dims={name: dim for name, dim in self.dims.items() if name in used},
+            inputs=method.inputs,
+            shapes=method.shapes,
+            values=method.values,
+            optional=method.optional,
+        )
 
     def trains(self) -> bool:
         """Return whether there are variants for the model in training mode."""

@@ -11,8 +11,9 @@ from typing import Any
 from ..formats.precision import IEEE
 from .dims import POLICIES, Dim, Dynamic, Pad, Specialize
 from .errors import ModelError, SpecError
+from .method import Method
 from .model_source import load_callable
-from .spec import EMBEDDED, OFF, Call, Spec
+from .spec import EMBEDDED, OFF, Call, Spec, no_inputs
 from .training import Training
 from .tune import Tune
 
@@ -53,7 +54,13 @@ DIM_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "pad": {"policy": str, "sizes": list, "min": int, "fill": dict},
     "dynamic": {"policy": str, "min": int, "max": int, "tune": int},
 }
-TABLES = (*KEYS, "dims", "shapes", "values")
+METHOD_KEYS: Mapping[str, type | tuple[type, ...]] = {
+    "inputs": str,
+    "optional": list,
+    "shapes": dict,
+    "values": dict,
+}
+TABLES = (*KEYS, "methods", "dims", "shapes", "values")
 
 
 def read(path: str | os.PathLike[str]) -> Spec:
@@ -69,19 +76,19 @@ def read(path: str | os.PathLike[str]) -> Spec:
     tables = {name: _table(where, data, name) for name in KEYS}
     model, build = tables["model"], tables["build"]
     folder = Path(path).resolve().parent
-    for key in ("source", "inputs"):
+    for key in ("source",) if "methods" in data else ("source", "inputs"):
         if key not in model:
             expected = f"[model] {key} = 'module:callable'"
             raise SpecError(where, found=f"no {key} under [model]", expected=expected)
+    methods = data.get("methods", {})
     return Spec(
         name=model.get("name", folder.name),
         model=load_callable(model["source"], folder, f"{where}: model.source"),
-        inputs=_inputs(load_callable(model["inputs"], folder, f"{where}: model.inputs"), where),
+        inputs=_inputs(where, "model", model["inputs"], folder) if "inputs" in model else no_inputs,
+        methods={name: _method(where, name, value, folder) for name, value in methods.items()},
         dims={name: _dim(where, name, value) for name, value in data.get("dims", {}).items()},
-        shapes={name: _axes(where, name, value) for name, value in data.get("shapes", {}).items()},
-        values={
-            name: _values(where, name, value) for name, value in data.get("values", {}).items()
-        },
+        shapes=_shapes(where, "", data),
+        values=_values(where, "", data),
         optional=tuple(model.get("optional", ())),
         training=tuple(model.get("training", (False,))),
         grad=tuple(model.get("grad", (OFF,))),
@@ -100,8 +107,29 @@ def read(path: str | os.PathLike[str]) -> Spec:
     )
 
 
-def _inputs(function: Callable[..., Any], where: str) -> Callable[[Mapping[str, int]], Call]:
+def _method(where: str, name: str, value: Any, folder: Path) -> Method:
+    place = f"methods.{name}"
+    if not isinstance(value, dict):
+        expected = f"a table [{place}]"
+        raise SpecError(f"{where}: {place}", found=repr(value), expected=expected)
+    _check_keys(f"{where}: {place}", value, METHOD_KEYS)
+    if "inputs" not in value:
+        expected = f"[{place}] inputs = 'module:callable'"
+        raise SpecError(where, found=f"no inputs under [{place}]", expected=expected)
+    return Method(
+        inputs=_inputs(where, place, value["inputs"], folder),
+        shapes=_shapes(where, f"{place}.", value),
+        values=_values(where, f"{place}.", value),
+        optional=tuple(value.get("optional", ())),
+    )
+
+
+def _inputs(
+    where: str, table: str, source: str, folder: Path
+) -> Callable[[Mapping[str, int]], Call]:
     """Wrap the user's function: it gets the sizes of the dims that it has parameters for."""
+    where = f"{where}: {table}.inputs"
+    function = load_callable(source, folder, where)
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters}
@@ -111,7 +139,7 @@ def _inputs(function: Callable[..., Any], where: str) -> Callable[[Mapping[str, 
             made = function(**{k: v for k, v in sizes.items() if takes_all or k in names})
         except Exception as error:
             raise ModelError(
-                f"{where}: model.inputs",
+                where,
                 found=f"{type(error).__name__}: {error}",
                 expected=f"an example call for {dict(sizes)}",
             ) from error
@@ -119,9 +147,7 @@ def _inputs(function: Callable[..., Any], where: str) -> Callable[[Mapping[str, 
             args, kwargs = made
             if isinstance(args, tuple | list) and isinstance(kwargs, dict):
                 return tuple(args), kwargs
-        raise ModelError(
-            f"{where}: model.inputs", found=f"a {type(made).__name__}", expected="(args, kwargs)"
-        )
+        raise ModelError(where, found=f"a {type(made).__name__}", expected="(args, kwargs)")
 
     return inputs
 
@@ -158,17 +184,26 @@ def _sizes(place: str, value: Mapping[str, Any], key: str) -> tuple[int, ...]:
     return tuple(value[key])
 
 
-def _axes(where: str, name: str, value: Any) -> tuple[str | None, ...]:
-    if not isinstance(value, list) or not all(isinstance(axis, str | int) for axis in value):
-        expected = 'a list with a dim name for each axis, "_" for one that does not vary'
-        raise SpecError(f"{where}: shapes.{name}", found=value, expected=expected)
-    return tuple(axis if isinstance(axis, str) and axis != "_" else None for axis in value)
+def _shapes(where: str, within: str, table: Mapping[str, Any]) -> dict[str, tuple[str | None, ...]]:
+    shapes = {}
+    for name, value in table.get("shapes", {}).items():
+        if not isinstance(value, list) or not all(isinstance(axis, str | int) for axis in value):
+            expected = 'a list with a dim name for each axis, "_" for one that does not vary'
+            raise SpecError(f"{where}: {within}shapes.{name}", found=value, expected=expected)
+        shapes[name] = tuple(
+            axis if isinstance(axis, str) and axis != "_" else None for axis in value
+        )
+    return shapes
 
 
-def _values(where: str, name: str, value: Any) -> tuple[object, ...]:
-    if not isinstance(value, list):
-        raise SpecError(f"{where}: values.{name}", found=value, expected="a list of values")
-    return tuple(value)
+def _values(where: str, within: str, table: Mapping[str, Any]) -> dict[str, tuple[object, ...]]:
+    values = {}
+    for name, value in table.get("values", {}).items():
+        if not isinstance(value, list):
+            place = f"{where}: {within}values.{name}"
+            raise SpecError(place, found=value, expected="a list of values")
+        values[name] = tuple(value)
+    return values
 
 
 def _table(where: str, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """An artifact that is written to try something, and not kept."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..formats.target import Target
@@ -14,11 +15,11 @@ from .weight_table import WeightTable
 def write(
     path: Path, spec: Spec, parts: Sequence[Part], weights: WeightTable, target: Target
 ) -> None:
-    """Write the parts for one target to `path`."""
+    """Write the parts for one target to `path`, as those of a model that is called itself."""
     package(
         path,
         spec.name,
-        parts,
+        [replace(part, entry="") for part in parts],
         weights,
         source=spec.source,
         producer=producer(),

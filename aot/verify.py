@@ -69,7 +69,7 @@ def verify(
 
     Args:
         path: of the artifact.
-        module: the model; without it, the graph that each variant was compiled from stands for it.
+        module: the model, whose methods answer the calls of the variants that are for them; without it, the graph that each variant was compiled from stands for it.
         inputs: makes calls for `module`, from a variant's identifier and sizes; without it, values
             are drawn as the artifact says.
         tune: further sizes to check at, by dimension, besides the ends of each range.
@@ -97,7 +97,9 @@ def verify(
         requests = list(_requests(artifact.manifest, tune or {}, at, padded))
         placement = Placement(module) if module is not None else None
         calls = [
-            _save_inputs(module, request, inputs, folder) if module and inputs else None
+            _save_inputs(_called(module, artifact.manifest, request), request, inputs, folder)
+            if module and inputs
+            else None
             for request in requests
         ]
         (folder / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
@@ -112,7 +114,8 @@ def verify(
             variant = next(v for v in artifact.manifest.variants if v.id == request["variant"])
             model: tuple[dict[str, object], ...] = ()
             if placement is not None and call is not None and at is None:
-                model = _model_answers(placement.on(variant.device), call, variant)
+                seen = placement.on(variant.device, variant.entry)
+                model = _model_answers(seen, call, variant)
             rows.extend(_compare(variant, request, model, folder, tolerance))
         if placement is not None and inputs is not None and at is None:
             steps = StepCheck(
@@ -270,12 +273,21 @@ def _tuned(tune: Mapping[str, int]) -> Callable[[str, Range], int]:
     return lambda name, size: tune[name] if tune.get(name, -1) in size else size.min
 
 
+def _called(
+    module: torch.nn.Module, manifest: Manifest, request: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return the method of the model that a request is for."""
+    entry = next(v.entry for v in manifest.variants if v.id == request["variant"])
+    called: Callable[..., Any] = getattr(module, entry or "forward")
+    return called
+
+
 def _save_inputs(
-    module: torch.nn.Module, request: dict[str, Any], inputs: Inputs, folder: Path
+    called: Callable[..., Any], request: dict[str, Any], inputs: Inputs, folder: Path
 ) -> Call:
     """Write the tensors of a call made by the spec; return the call."""
     args, kwargs = inputs(request["variant"], request["dims"])
-    leaves = structure.leaves(module.forward, (args, kwargs))
+    leaves = structure.leaves(called, (args, kwargs))
     tensors = [structure.dense(t.detach()) for t in leaves if isinstance(t, torch.Tensor)]
     request["inputs"] = f"{request['id']}.safetensors"
     saved = {str(i): tensor.cpu().contiguous().clone() for i, tensor in enumerate(tensors)}

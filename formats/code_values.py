@@ -6,7 +6,7 @@ runtime compares them, with this one reading of the code.
 
 import dis
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -56,6 +56,12 @@ def outside(
     for function in _functions(forward):
         yield from _globals(function, assigned=assigned)
         yield from _closure(function, path, assigned=assigned)
+
+
+def functions(module: Any, entries: Iterable[str] = ()) -> dict[str, object]:
+    """Return the `forward` of each part of a model by the part's path, and the methods that are entries."""
+    found: dict[str, object] = {path: part.forward for path, part in module.named_modules()}
+    return found | {name: getattr(module, name, None) for name in entries if name}
 
 
 def _functions(forward: Any) -> Iterator[FunctionType]:

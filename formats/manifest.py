@@ -4,10 +4,11 @@ import gc
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from . import (
+    entries,
     extension,
     external,
     packing,
@@ -107,6 +108,23 @@ class Manifest:
                 return section
         raise SectionError("sections", found=f"none named {show(name)}", expected="its name")
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The entry points that there are variants for: names of methods; "" for the only one."""
+        return tuple(dict.fromkeys(variant.entry for variant in self.variants)) or ("",)
+
+    def of(self, entry: str) -> "Manifest":
+        """Return the manifest with the variants of one entry point only; itself where it has no other."""
+        if self.entries == (entry,):
+            return self
+        variants = [variant for variant in self.variants if variant.entry == entry]
+        used = sorted({variant.signature for variant in variants})
+        return replace(
+            self,
+            signatures=tuple(self.signatures[i] for i in used),
+            variants=tuple(replace(v, signature=used.index(v.signature)) for v in variants),
+        )
+
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON, the same bytes for the same manifest.
 
@@ -178,6 +196,7 @@ def check(manifest: Manifest, where: str) -> None:
         _check_weights(manifest, manifest.weights, sections, f"{where}: weights")
     if manifest.tensor_check is not None:
         extension.check(manifest.tensor_check, sections, f"{where}: tensor_check")
+    entries.check(manifest.variants, manifest.requires, f"{where}: variants")
     if manifest.shard is not None:
         _check_shard(manifest, manifest.shard, f"{where}: shard")
     for i, signature in enumerate(manifest.signatures):

@@ -28,6 +28,8 @@ class Variant:
 
     Attributes:
         id: names it in plans, logs and counters: `batch=8,seq=2..512@cpu-x86-64-v4`.
+        entry: the entry point of the model that it answers: the name of a method; empty for an artifact
+            that has one only, the model's `forward`.
         form: "library" (native code, made by AOTInductor) or "graph" (the captured graph as Python
             source that runs eagerly; it serves misses and never counts as a hit), or "step" (native
             code of a training step: forward and backward).
@@ -86,6 +88,7 @@ class Variant:
     cuda_graph: bool = False
     options: dict[str, str] = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
+    entry: str = ""
 
     @property
     def training(self) -> bool:

@@ -22,4 +22,6 @@ CURRENT: Final = 1
 OLDEST: Final = 1
 
 # What a manifest may list in `requires`.
-FEATURES: Final[frozenset[str]] = frozenset({"external_weights", "packed_weights", "shard"})
+FEATURES: Final[frozenset[str]] = frozenset(
+    {"external_weights", "methods", "packed_weights", "shard"}
+)

@@ -63,6 +63,13 @@ def attach(
         )
     with Artifact(path) as artifact:
         manifest = artifact.manifest
+        if manifest.entries != ("",):
+            raise StateError(
+                path,
+                found=f"an artifact of the methods {', '.join(manifest.entries)}",
+                expected="one of the model's own call",
+                tip="serve it with tcbuild.runtime.load",
+            )
         place = devices.indexed(_device(module))
         variants = operators.known(host.usable(manifest, place, str(path)), str(path))
         variants = _following(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -47,7 +48,10 @@ class Dispatcher:
     Attributes:
         manifest: the artifact's table of contents.
         device: where the model runs; the calls' tensors are there.
+        methods: a dispatcher for each method, by name; none for a model that is called itself.
     """
+
+    methods: Mapping[str, "Dispatcher"] = MappingProxyType({})
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Dispatcher:
         setting: Read,
         compiled: Compiled | None = None,
         attached: bool = False,
+        owner: object = None,
     ) -> None:
         self.manifest = manifest
         self._attached = attached
@@ -73,6 +78,9 @@ class Dispatcher:
         self._embedded = tuple(embedded)
         self._by_size = BySize(self._programs, manifest.signatures)
         self._fallback = fallback
+        self._owner = (
+            fallback if owner is None else owner
+        )  # of the buffers that the fallback writes to
         self._on_miss = on_miss
         self._alerter = alerter
         self._weights = weights
@@ -244,7 +252,7 @@ class Dispatcher:
                 try:
                     return self._fallback(*args, **kwargs)
                 finally:
-                    self._state.collect(self._fallback)
+                    self._state.collect(self._owner)
 
     def _tell(self, guards: str, reason: str, served_by: str) -> None:
         self._served[served_by].add()

@@ -45,6 +45,22 @@ def check(module: Any, manifest: Manifest, weights: Mapping[str, torch.Tensor]) 
             )
 
 
+def check_methods(module: Any, manifest: Manifest) -> None:
+    """Refuse a module that lacks one of the methods that the artifact is for.
+
+    Raises:
+        StateError: naming it.
+    """
+    for name in filter(None, manifest.entries):
+        if not callable(getattr(module, name, None)):
+            raise StateError(
+                f"fallback module of {manifest.name}",
+                found=f"a {type(module).__name__} without a method {name!r}",
+                expected=f"the methods {', '.join(manifest.entries)}",
+                tip="make the fallback module as the artifact's spec does, or rebuild",
+            )
+
+
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a module's parameters and buffers by name, tied ones under each of their names."""
     own: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
@@ -58,7 +74,7 @@ def check_frozen(module: torch.nn.Module, manifest: Manifest) -> None:
     Raises:
         StateError: naming the first.
     """
-    read = code_values.find({path: part.forward for path, part in module.named_modules()})
+    read = code_values.find(code_values.functions(module, manifest.entries))
     for path, expected in manifest.frozen.items():
         found = read[path] if path in read else _attribute(module, path)
         if found is not None and found != expected:

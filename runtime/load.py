@@ -3,13 +3,15 @@
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import torch
 
 from ..formats.container import Artifact
 from ..formats.errors import ManifestError
+from ..formats.manifest import Manifest
 from ..formats.variant import GRAPH, LIBRARY, STEP, Variant
 from . import devices, extension, host, memory, operators, program, setting
 from . import fallback as fallbacks
@@ -18,9 +20,13 @@ from .alert import Alert, Alerter
 from .cuda_graphs import GraphOptions
 from .dispatcher import FALLBACK, RAISE, Dispatcher
 from .errors import StateError
+from .methods import Method, Methods
 from .packing import PackedWeights
 from .state import State
+from .tensor_check import Compiled
 from .weight_sets import WeightSets
+
+D = TypeVar("D", bound=Dispatcher)
 
 # Above so many variants each library is opened by the first call that needs it: 10,000 of them would be
 # most of a minute.
@@ -42,6 +48,8 @@ def load(
     keep_freed: bool = True,
 ) -> Dispatcher:
     """Load an artifact. Starts no compiler, and writes nothing but the unpack cache.
+
+    An artifact of a model with several methods gives a `methods.Methods`: `model.prefill(...)`.
 
     Of more than DEFERRED variants each library is opened by its first call, or by `warmup`: the file stays
     open for that, and an error of a library comes then.
@@ -71,7 +79,8 @@ def load(
     Raises:
         FormatError: the file is malformed, or one part of several, or the file with the weights is
             missing or another one; nothing of it has been run.
-        HostError: it has no variant for this machine, torch version or device.
+        HostError: it has no variant for this machine, torch version or device, or none for one of the
+            methods.
         StateError: the fallback module has other weights, is on another device, or has other values
             among its attributes and the globals that its code reads; or all variants are training steps.
         LibraryError: a library does not load.
@@ -94,12 +103,20 @@ def load(
         place = devices.choose(manifest, device)
         if keep_freed and place.type == "cpu":
             memory.keep_freed()
-        variants = operators.known(host.usable(manifest, place, str(path)), str(path))
+        variants = [
+            variant
+            for entry in manifest.entries
+            for variant in host.usable(
+                manifest.of(entry), place, f"{path}: {entry}" if entry else str(path)
+            )
+        ]
+        variants = operators.known(variants, str(path))
         _need_inference(variants, str(path))
         tensors = stored.load(artifact, place, check=check_weights, file=weights)
         state = State(variants, tensors)
         if fallback is not None:
             fallbacks.check(fallback, manifest, tensors)
+            fallbacks.check_methods(fallback, manifest)
             state.attach(fallback)
         alerter = Alerter(manifest.name, on_alert)
         packed = PackedWeights(tensors)
@@ -107,29 +124,82 @@ def load(
             borrow_inputs=borrow_inputs, borrow_outputs=borrow_outputs, alerter=alerter
         )
         defer = len(variants) > DEFERRED
-        loaded = [
-            program.load(variant, artifact, packed, state, place, graphs, defer=defer)
+        loaded = {
+            variant.id: program.load(variant, artifact, packed, state, place, graphs, defer=defer)
             for variant in variants
             if variant.form != STEP  # steps need a module whose weights they train: see attach
-        ]
+        }
         for name in packed.packed_only() if not defer else ():
             tensors.forget(name)  # a miss that the graph answers reads it again
-        dispatcher = Dispatcher(
-            manifest,
-            [program for program in loaded if program.variant.form == LIBRARY],
-            [program for program in loaded if program.variant.form == GRAPH],
-            fallback=fallback,
+        sets = WeightSets(manifest.weights, tensors, state)
+        serve = partial(
+            _dispatcher,
+            loaded=loaded,
+            module=fallback,
             on_miss=on_miss,
-            alerter=alerter,
-            weights=WeightSets(manifest.weights, tensors, state),
+            weights=sets,
             state=state,
-            device=place,
-            setting=setting.reader(manifest, fallback, training=training),
+            training=training,
             compiled=extension.tensor_check(artifact, place),
+            device=place,
         )
+        if manifest.entries == ("",):
+            dispatcher = serve(Dispatcher, manifest, alerter, fallback)
+        else:
+            dispatcher = Methods(
+                manifest,
+                {
+                    entry: serve(
+                        Method,
+                        manifest.of(entry),
+                        Alerter(f"{manifest.name}.{entry}", on_alert),
+                        None if fallback is None else getattr(fallback, entry),
+                    )
+                    for entry in manifest.entries
+                },
+                fallback=fallback,
+                on_miss=on_miss,
+                alerter=alerter,
+                weights=sets,
+                state=state,
+                device=place,
+            )
         if defer:
             weakref.finalize(dispatcher, opened.pop_all().close)
         return dispatcher
+
+
+def _dispatcher(
+    kind: type[D],
+    manifest: Manifest,
+    alerter: Alerter,
+    fallback: Callable[..., Any] | None,
+    *,
+    loaded: Mapping[str, program.Program],
+    module: Callable[..., Any] | None,
+    on_miss: str,
+    weights: WeightSets,
+    state: State,
+    training: bool,
+    compiled: Compiled | None,
+    device: torch.device,
+) -> D:
+    """Return what dispatches the calls of a model or, where the manifest is of one, of a method."""
+    own = [loaded[variant.id] for variant in manifest.variants if variant.id in loaded]
+    return kind(
+        manifest,
+        [program for program in own if program.variant.form == LIBRARY],
+        [program for program in own if program.variant.form == GRAPH],
+        fallback=fallback,
+        owner=module,
+        on_miss=on_miss,
+        alerter=alerter,
+        weights=weights,
+        state=state,
+        device=device,
+        setting=setting.reader(manifest, module, training=training),
+        compiled=compiled,
+    )
 
 
 def _need_inference(variants: Sequence[Variant], where: str) -> None:

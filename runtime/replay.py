@@ -90,13 +90,16 @@ class _Loaded:
         self._models: dict[torch.device, Dispatcher] = {}
         self._weights: dict[torch.device, Weights] = {}
 
-    def model(self, device: torch.device) -> Dispatcher:
+    def model(self, device: torch.device, entry: str) -> Dispatcher:
         if device not in self._models:
-            self._models[device] = self.fresh(device)
-        return self._models[device]
+            self._models[device] = self._load(device)
+        return _method(self._models[device], entry)
 
-    def fresh(self, device: torch.device, *, training: bool = False) -> Dispatcher:
+    def fresh(self, device: torch.device, entry: str, *, training: bool = False) -> Dispatcher:
         """Load it anew."""
+        return _method(self._load(device, training=training), entry)
+
+    def _load(self, device: torch.device, *, training: bool = False) -> Dispatcher:
         path, file = self._artifact.path, self._file
         return load(path, device=device, on_miss="raise", training=training, weights=file)
 
@@ -118,7 +121,7 @@ class _Replay:
         self._device = devices.choose(artifact.manifest, self.variant.device)
         self._stored = loaded.weights(self._device)
         self.signature: Signature = artifact.manifest.signatures[self.variant.signature]
-        self._model = loaded.model(self._device)
+        self._model = loaded.model(self._device, self.variant.entry)
         self._renew()
         self._leaves: dict[str, object] = {}
         reference = self.variant.reference
@@ -129,7 +132,8 @@ class _Replay:
         """Load the artifact again where calls leave something behind, or in training mode."""
         training = self.variant.training
         if self.variant.state or training:
-            self._model = self._loaded.fresh(self._device, training=training)
+            entry = self.variant.entry
+            self._model = self._loaded.fresh(self._device, entry, training=training)
 
     def answer(self, folder: Path) -> None:
         """Answer the request and write what came out."""
@@ -253,6 +257,10 @@ class _Replay:
         leaves |= {f"state {name}": state[name] for name in self.variant.state}
         for path, leaf in leaves.items():
             self._leaves[f"{who}/{path}"] = _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _method(model: Dispatcher, entry: str) -> Dispatcher:
+    return model.methods[entry] if entry else model
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from . import exit_codes, options
     "--job", metavar="PATTERN", help="The job to look at, by its id; the first if left out."
 )
 @click.option(
+    "-o",
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("diagnosis"),

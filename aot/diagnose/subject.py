@@ -1,18 +1,18 @@
 """What the ladder is climbed with: the spec's model, or a few operators cut out of its graph."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
 
 from ...formats.bucket import Bucket
-from .. import examples, source_line
+from .. import source_line
 from ..build import make_module
 from ..call_mode import CallMode
 from ..capture import Captured, capture, read_call
-from ..placement import Placement, call_on
+from ..placement import Placement, example_call
 from ..plan import Job, Plan
 from ..source_line import Line
 from ..spec import ON, Call, Spec
@@ -37,16 +37,15 @@ class Subject:
 
     @classmethod
     def of(cls, spec: Spec, job: Job) -> "Subject":
-        """Make the spec's model, and a call of it.
+        """Make the spec's model, and a call of it; of a method, as if the model had no other.
 
         Raises:
             ModelError: that fails.
         """
         torch.manual_seed(0)
-        module = Placement(make_module(spec)).on(job.target.device)
-        call = spec.inputs(spec.example_sizes(job.bucket))
-        call = examples.chosen(module.forward, call, job.choices)
-        return cls(spec=spec, job=job, module=module, call=call_on(call, module, job.target.device))
+        module = Placement(make_module(spec)).on(job.target.device, job.entry)
+        own, job = spec.of(job.entry), replace(job, entry="")
+        return cls(spec=own, job=job, module=module, call=example_call(own, module, job))
 
     @property
     def mode(self) -> CallMode:

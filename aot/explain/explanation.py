@@ -4,24 +4,21 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ...formats.errors import TcbuildError
-from .. import capture, examples, frozen
+from .. import capture, frozen
 from ..build import in_turn, make_module
 from ..errors import CaptureError, VerifyError
-from ..placement import Placement, call_on
-from ..plan import Job, Plan
+from ..placement import Placement, example_call
+from ..plan import Plan
 from ..source_line import Line
-from ..spec import Call, Spec
-from . import breaks, captures, cost, flow, hazards, parts, reasons
+from ..spec import Spec
+from . import captures, cost, hazards, reasons
 from .breaks import Break
 from .captures import Outcome
 from .cost import Cost
-from .flow import Step
 from .hazard import Hazard
-from .parts import Part
 from .reasons import CHANGING, NO, Reason
+from .under_compile import UnderCompile, look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +56,7 @@ class Explanation:
         jobs: what becomes of each.
         frozen: Python values that the model's code reads, as text: constants of the artifact.
         hazards: what is as the example call has it, and may be another in service.
-        pieces: of graph that torch.compile makes; 0 where it did not come through.
-        steps: the calls of these pieces that make up one call of the model.
-        parts: the model and its submodules, with the pieces that each is in.
-        problem: what Dynamo itself failed with; empty where it did not.
+        compiled: what torch.compile makes of the model, or of each of its methods.
     """
 
     name: str
@@ -70,10 +64,7 @@ class Explanation:
     jobs: tuple[Outcome, ...]
     frozen: dict[str, str]
     hazards: tuple[Hazard, ...]
-    pieces: int
-    steps: tuple[Step, ...]
-    parts: Part
-    problem: str
+    compiled: tuple[UnderCompile, ...]
 
     @property
     def error(self) -> TcbuildError | None:
@@ -105,36 +96,45 @@ def explain(spec: Spec, *, only: Sequence[str] = ()) -> Explanation:
     plan = Plan.of(spec).only(only)
     module = make_module(spec)
     placement = Placement(module)
-    first = plan.jobs[0]
-    on_device = placement.on(first.target.device)
-    # Both run the model's own code, which may write to its buffers.
-    copied = copy.deepcopy(on_device)
-    found = breaks.find(copied, _call(spec, first, on_device), first.mode)
+    firsts = {job.entry: job for job in reversed(plan.jobs)}
+    views = {
+        entry: placement.on(firsts[entry].target.device, entry)
+        for entry in spec.entries
+        if entry in firsts
+    }
+    compiled = tuple(look(spec.of(entry), view, firsts[entry]) for entry, view in views.items())
     # A capture that fails has called the model: what it holds is looked at before.
-    constants = frozen.find(module)
-    risks = hazards.find(
-        spec, copy.deepcopy(on_device), first, _call(spec, first, on_device), constants
+    constants = frozen.find(module, spec.entries)
+    risks: dict[Hazard, None] = {}
+    for entry, view in views.items():
+        job, own = firsts[entry], spec.of(entry)
+        call = example_call(own, view, job)
+        risks |= dict.fromkeys(hazards.find(own, copy.deepcopy(view), job, call, constants))
+    jobs = tuple(
+        captures.of(spec.of(job.entry), placement.on(job.target.device, job.entry), job)
+        for job in plan.jobs
     )
-    jobs = tuple(captures.of(spec, placement.on(job.target.device), job) for job in plan.jobs)
     findings = sorted(
-        _findings(found.breaks, jobs), key=lambda one: (one.stops is not True, one.stops is False)
+        _findings(_breaks(compiled), jobs),
+        key=lambda one: (one.stops is not True, one.stops is False),
     )
     return Explanation(
         name=spec.name,
         findings=tuple(findings),
         jobs=jobs,
         frozen=constants,
-        hazards=risks,
-        pieces=len({run.piece for run in found.runs}),
-        steps=flow.of(found),
-        parts=parts.of(copied, found),
-        problem=found.problem,
+        hazards=tuple(risks),
+        compiled=compiled,
     )
 
 
-def _call(spec: Spec, job: Job, module: torch.nn.Module) -> Call:
-    call = spec.inputs(spec.example_sizes(job.bucket))
-    return call_on(examples.chosen(module.forward, call, job.choices), module, job.target.device)
+def _breaks(compiled: Sequence[UnderCompile]) -> list[Break]:
+    """Return the breaks of all methods; a line that several come to is told of once."""
+    found: list[Break] = []
+    for one in compiled:
+        known = {_place(before.line) for before in found if before.line}
+        found += [new for new in one.breaks if _place(new.line) not in known]
+    return found
 
 
 def _findings(found: Sequence[Break], jobs: Sequence[Outcome]) -> Iterator[Finding]:

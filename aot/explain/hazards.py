@@ -1,7 +1,9 @@
 """What would make torch.compile compile again, or a call miss the artifact, in service."""
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -24,7 +26,7 @@ def find(
 
     Args:
         spec: with what is declared.
-        module: on the device of the call's tensors. It is called, and what it holds may change.
+        module: or its method, on the device of the call's tensors. It is called, and what it holds may change.
         job: whose example call it is.
         call: of the module.
         frozen: the names of the constants of the artifact: they are told already.
@@ -33,7 +35,16 @@ def find(
         found = [*_values(spec, module, call), *axes.find(spec, module, job, call)]
     except (TcbuildError, TypeError):
         return ()
+    if job.entry:
+        found = [_of_method(one, job.entry) for one in found]
     return (*found, *state.find(module, call, job.mode, frozen))
+
+
+def _of_method(hazard: Hazard, entry: str) -> Hazard:
+    """Return a hazard of a method's inputs: it is named with the method, and so are the tables to write."""
+    spec = re.sub(r"(?m)^\[model\]$", f"[methods.{entry}]", hazard.spec)
+    spec = re.sub(r"(?m)^\[(shapes|values)\]$", rf"[methods.{entry}.\1]", spec)
+    return replace(hazard, place=f"{entry}: {hazard.place}", spec=spec)
 
 
 def _values(spec: Spec, module: torch.nn.Module, call: Call) -> Iterator[Hazard]:

@@ -1,6 +1,6 @@
 """An explanation as one HTML page, which needs nothing but itself."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...formats.errors import TcbuildError
 from ..source_line import Line
@@ -10,6 +10,7 @@ from .explanation import Explanation, Finding
 from .hazard import Hazard
 from .markup import Markup, join, path, prose, tag
 from .page_style import STYLE
+from .under_compile import UnderCompile
 from .words import STOPS, counted, size, some, tensors
 
 _COLOURS = {True: "bad", False: "good", None: "warn"}
@@ -52,10 +53,11 @@ def _header(explanation: Explanation) -> Markup:
         words = "✗ Captured, and the check of the build would refuse it"
     else:
         words = f"✓ {jobs}, all captured: a build is expected to succeed"
-    crossing = sum(one.bytes for step in explanation.steps for one in step.crossings)
+    compiled = explanation.compiled
+    crossing = sum(one.bytes for way in compiled for step in way.steps for one in step.crossings)
     facts = {
         "breaks" if len(explanation.findings) != 1 else "break": str(len(explanation.findings)),
-        "graphs under torch.compile": str(explanation.pieces or "none"),
+        "graphs under torch.compile": str(sum(way.pieces for way in compiled) or "none"),
         "through memory at cuts": size(crossing),
         "hazards" if len(explanation.hazards) != 1 else "hazard": str(len(explanation.hazards)),
     }
@@ -77,6 +79,7 @@ def _header(explanation: Explanation) -> Markup:
 
 def _sections(explanation: Explanation) -> Iterator[tuple[str, str, str, Markup | None]]:
     """Yield the id, title, lead and body of each; a body of None where there is nothing to say."""
+    compiled = explanation.compiled
     places = {
         one.line: (number, one.reason.kind)
         for number, one in reversed(list(enumerate(explanation.findings, start=1)))
@@ -92,15 +95,17 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, str, str, Markup 
         "modules",
         "Modules",
         "Which modules are whole in a graph, and in which the graph is cut.",
-        page_model.tree(explanation.parts, places),
+        _each(compiled, lambda way: page_model.tree(way.parts, places)),
     )
     lead = "One call of the model under torch.compile: what each graph is given, and what crosses each cut."
-    if explanation.problem:
-        lead += (
-            f" torch.compile stops with {explanation.problem}; what is behind that is not shown."
-        )
-    steps = explanation.steps
-    yield "graphs", "Graphs and cuts", lead, page_model.flow(steps, places) if steps else None
+    lead += "".join(
+        f" torch.compile stops with {way.problem}; what is behind that is not shown."
+        for way in compiled
+        if way.problem
+    )
+    flows = [way for way in compiled if way.steps]
+    body = _each(flows, lambda way: page_model.flow(way.steps, places)) if flows else None
+    yield "graphs", "Graphs and cuts", lead, body
     is_open = len(explanation.jobs) <= _MANY
     jobs = join(_job(job, is_open=is_open) for job in explanation.jobs)
     yield "jobs", "Jobs", "Each becomes a variant. Its guards say which calls it answers.", jobs
@@ -123,6 +128,14 @@ def _sections(explanation: Explanation) -> Iterator[tuple[str, str, str, Markup 
         "Constants",
         "Python values that the model's code may read; a model with others is another artifact.",
         constants if count else None,
+    )
+
+
+def _each(compiled: Sequence[UnderCompile], show: Callable[[UnderCompile], Markup]) -> Markup:
+    """Return what is shown of each method, under its name; of a model that has none, only that."""
+    return join(
+        join(tag("h3", way.entry, class_="mono") if way.entry else "", show(way))
+        for way in compiled
     )
 
 

@@ -16,8 +16,10 @@ def of(explanation: Explanation) -> dict[str, Any]:
         "jobs": [_job(one) for one in explanation.jobs],
         "frozen": explanation.frozen,
         "hazards": [asdict(one) for one in explanation.hazards],
-        "pieces": explanation.pieces,
-        "problem": explanation.problem,
+        "compiled": [
+            {"entry": one.entry, "pieces": one.pieces, "problem": one.problem}
+            for one in explanation.compiled
+        ],
     }
 
 

@@ -42,17 +42,18 @@ def find(
     """Call a model twice; yield what has changed, and the globals that it reads and other code may change.
 
     Args:
-        module: to call.
+        module: to call, or one of its methods.
         call: the arguments.
         mode: of the calls.
         frozen: the names of the constants of the artifact; they are told already.
     """
-    states = [_state(module)]
+    owner = getattr(module.forward, "__self__", module)  # of a method's view: what it works on
+    states = [_state(owner, module.forward)]
     try:
         with quiet(), mode.on(module):
             for _ in range(2):
                 module(*call[0], **call[1])
-                states.append(_state(module))
+                states.append(_state(owner, module.forward))
     except Exception:
         return  # a model that does not run is what its capture stops with
     for name in dict.fromkeys(name for state in states for name in state):
@@ -66,8 +67,13 @@ def find(
             yield _mutable(name, last.text, _line(*last.where))
 
 
-def _state(module: torch.nn.Module) -> dict[str, _Held]:
-    """Return what the parts of a model hold by attribute, and what their forward reads from outside."""
+def _state(module: torch.nn.Module, called: object) -> dict[str, _Held]:
+    """Return what the parts of a model hold by attribute, and what their code reads from outside.
+
+    Args:
+        module: the model.
+        called: the method of it that is called, its `forward` or another.
+    """
     found: dict[str, _Held] = {}
     for path, part in module.named_modules():
         prefix = f"{path}." if path else ""
@@ -78,7 +84,8 @@ def _state(module: torch.nn.Module) -> dict[str, _Held]:
             found[f"{prefix}{name}"] = _held(buffer, (part, name), identity=False)
         if not source_line.is_users(inspect.getfile(type(part))):
             continue
-        for name, value in code_values.outside(part.forward, path, assigned=True):
+        code = part.forward if path else called
+        for name, value in code_values.outside(code, path, assigned=True):
             if isinstance(value, _CONTAINERS) or describe_value(value) is not None:
                 place = (part, name.rpartition(".")[2])
                 shared = isinstance(value, _CONTAINERS)

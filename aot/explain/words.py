@@ -112,10 +112,12 @@ def _by(line: object) -> str:
 
 
 def _under_compile(explanation: Explanation) -> Iterator[str]:
-    if explanation.problem:
-        yield f"torch.compile stops with {explanation.problem}; lines behind that one are not looked at"
-    elif explanation.pieces:
-        yield f"torch.compile makes {counted(explanation.pieces, 'graph')} of the model"
+    for one in explanation.compiled:
+        what = one.entry or "the model"
+        if one.problem:
+            yield f"torch.compile stops with {one.problem}; lines behind that one are not looked at"
+        elif one.pieces:
+            yield f"torch.compile makes {counted(one.pieces, 'graph')} of {what}"
 
 
 def some(items: "list[str] | tuple[str, ...]") -> str:

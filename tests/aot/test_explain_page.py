@@ -136,7 +136,8 @@ def test_every_break_with_its_line_its_cost_and_ways_out(
 
 
 def test_modules_and_cuts(found: Explanation, outline: Outline) -> None:
-    parts = {part.name: part for part in found.parts.walk()}
+    (compiled,) = found.compiled
+    parts = {part.name: part for part in compiled.parts.walk()}
     assert parts.keys() == {"", "noisy", "up", "down", "last"}
     assert [line.code for line in parts["noisy"].breaks] == [found.findings[1].line.code]  # type: ignore[union-attr]
     assert parts[""].cut
@@ -145,10 +146,10 @@ def test_modules_and_cuts(found: Explanation, outline: Outline) -> None:
     assert parts["down"].graphs != parts["up"].graphs
     assert parts["up"].operators
     assert parts["up"].weights == (4 * 8 + 8) * 4
-    first = found.steps[0]
+    first = compiled.steps[0]
     assert [str(one) for one in first.crossings] == ["float32[16, 8]"]
     assert first.breaks == (found.findings[1].line,)
-    assert len({step.graph for step in found.steps}) == found.pieces
+    assert len({step.graph for step in compiled.steps}) == compiled.pieces
     assert "512 B through memory: float32[16, 8] (512 B)" in outline.text
 
 

@@ -58,6 +58,19 @@ def test_training(path: str, tmp_path: Path) -> None:
     assert losses[0] > 5.5 > 4 > losses[-1]
 
 
+def test_decoding(path: str, tmp_path: Path) -> None:
+    done = ran("decoder", path, tmp_path)
+    assert "answered by prefill:prompt=32@" in done.stdout
+    assert "answered by prefill:prompt=128@" in done.stdout
+    assert "no variant accepts this call" in done.stdout
+    assert done.stdout.count("... as eager's") == 4
+    assert "96 calls, 1.0% missed" in done.stdout
+    assert "hit decode:static@" in done.stdout
+    assert "miss prefill: dims.prompt: 1" in done.stdout
+    (line,) = re.findall(r"WARNING tcbuild.runtime: (.*)", done.stderr)
+    assert line.startswith("decoder.prefill: miss, served by fallback module: dims.prompt: ")
+
+
 @pytest.mark.parametrize("name", SERVING)
 def test_example(name: str, path: str, tmp_path: Path) -> None:
     done = ran(name, path, tmp_path)

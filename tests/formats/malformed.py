@@ -863,6 +863,33 @@ def packed(
     return parts.build()
 
 
+def entry(parts: Parts, name: str, *requires: str) -> bytes:
+    """Make the variant one of a method."""
+    parts.variant["entry"] = name
+    parts.manifest["requires"] = list(requires)
+    return parts.build()
+
+
+@defect(errors.ManifestError, "the entry '_decode'", "the name of a public method")
+def entry_that_is_private(parts: Parts) -> bytes:
+    return entry(parts, "_decode", "methods")
+
+
+@defect(errors.ManifestError, "the entry 'de code'", "the name of a public method")
+def entry_that_is_no_name(parts: Parts) -> bytes:
+    return entry(parts, "de code", "methods")
+
+
+@defect(errors.ManifestError, "the entry 'stats'", "another name: a loaded model has stats itself")
+def entry_that_is_taken(parts: Parts) -> bytes:
+    return entry(parts, "stats", "methods")
+
+
+@defect(errors.ManifestError, "[]", "'methods' among requires")
+def methods_not_required(parts: Parts) -> bytes:
+    return entry(parts, "decode")
+
+
 @defect(errors.ManifestError, "kind 'sparse'", "one of linear, convolution, blocks")
 def packed_in_another_way(parts: Parts) -> bytes:
     return packed(parts, [2, 3], {"kind": "sparse"})
