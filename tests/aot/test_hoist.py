@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tcbuild.aot import build, compile
 from tcbuild.aot.hoist import hoist
+from tcbuild.aot.job_cache import JobCache
 from tcbuild.aot.spec import Spec
 from tcbuild.runtime import load
 
@@ -77,8 +78,8 @@ def test_answers_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.Mon
     answers = []
     for name, pass_ in (("with", counted), ("without", lambda graph: None)):
         monkeypatch.setattr(compile, "hoist", pass_)
-        monkeypatch.setenv("TCBUILD_CACHE", str(tmp_path / name))
-        build(Spec.from_module(module, (x,), verify=False), tmp_path / f"{name}.tcb")
+        spec = Spec.from_module(module, (x,), verify=False)
+        build(spec, tmp_path / f"{name}.tcb", cache=JobCache(jobs=tmp_path / name))
         with torch.no_grad():
             answers.append(load(tmp_path / f"{name}.tcb", on_miss="raise")(x))
     assert kept == [1]

@@ -87,6 +87,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
 
     def set_to(*offered: Candidate) -> None:
         monkeypatch.setattr(search, "candidates", lambda *_: offered)
+        monkeypatch.setattr(search, "TIMING", 2.0)  # those that are alike are timed to the end
 
     return set_to
 
